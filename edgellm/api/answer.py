@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from collections.abc import Callable, Collection
@@ -20,10 +19,10 @@ from edgellm.api.stop_text import StopText
 from edgellm.chat import ThinkingSplitter
 from edgellm.chat.families import CallSplitter
 from edgellm.chat.tools import ToolCall
-from edgellm.engine.conversation import Home, Logits
+from edgellm.engine.conversation import Logits, SessionCache
 from edgellm.engine.prompts import TokenIds
+from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
-from edgellm.engine.task import Task
 from edgellm.sampling import Sampler
 from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import StreamDecoder
@@ -32,8 +31,8 @@ AHEAD = 2  # tokens that are computed before a reader asks for them, in steps th
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What one generation needs; `decoder` is None for models without a tokenizer: their pieces have no text."""
+class AnswerSpec:
+    """Settings of one generation. `decoder` is None for models without a tokenizer: their pieces have no text."""
 
     prompt: TokenIds
     max_tokens: int | None  # None: no limit
@@ -54,29 +53,24 @@ class Request:
     drafter: Drafter | None = None
 
 
-class Answer(Task):
+class Answer(Request):
     """Tokens become pieces when a reader is there for them, so that what nobody has read can be left out at the end."""
 
     def __init__(
-        self,
-        request: Request,
-        lock: threading.RLock,
-        *,
-        context: int,
-        sinks: int,
-        positions: int | None,
-        home: Home | None,
-        background: bool,
+        self, spec: AnswerSpec, *, context: int, sinks: int, positions: int | None, session: SessionCache | None, background: bool
     ) -> None:
-        super().__init__(array("i", request.prompt.tobytes()), lock, home=home, background=background)
-        limits = [limit for limit in (positions, request.limit) if limit is not None]
-        self.kept = request.kept
-        self._request, self._context, self._sinks = request, context, sinks if request.kept is None else request.kept
+        super().__init__(array("i", spec.prompt.tobytes()), session=session, background=background)
+        limits = [limit for limit in (positions, spec.limit) if limit is not None]
+        self.kept = spec.kept
+        self._spec, self._context, self._sinks = spec, context, sinks if spec.kept is None else spec.kept
+        self.drafts = spec.drafter is not None
+        self.on_step = self._report if spec.progress is not None else None
+        self.prepare = spec.sampler.prepare if spec.max_tokens != 0 else None
         self._positions = min(limits) if limits else None
-        self.calls_back = request.calls_back
+        self.calls_back = spec.calls_back
         self.draining = False  # all of it is wanted, in one piece
         self.reports = False  # the reader wants to know how far the prompt is
-        self._news = self._told = 0  # tokens of the prompt that are read, and of which the reader knows
+        self._news = self._told = 0  # tokens of the prompt that are computed, and that the reader knows of
         self.result: Generation | None = None
         self.n_prompt = self._shown = len(self.ids)  # `_shown`: of prompt and answer
         self._text, self._thinking = bytearray(), bytearray()  # UTF-8: 50,000 pieces as str objects would be 3 MB
@@ -93,13 +87,39 @@ class Answer(Task):
         self._first = self._prompt_seconds = self._token_seconds = 0.0
 
     # --- for readers -------------------------------------------------------------------------------------------------------
-    def ask(self) -> None:
-        """A reader waits for a piece, or for all."""
+    def asked(self) -> None:
         self._since = time.perf_counter()
         self._asked = self._asked or self._since
+        if self.draining:
+            self._deliver_all()
+
+    @property
+    def ready(self) -> bool:
+        if self.result is not None or self.cancelled:
+            return True
+        if self.draining:
+            return False
+        return self._shown < len(self.ids) or self._end is not None or self._news > self._told
+
+    def deliver(self) -> None:
+        if self._piece is not None or self.result is not None:
+            return
+        if self.cancelled:
+            self._last("cancelled")
+        elif self._shown < len(self.ids):
+            self._show()
+        elif self._end is not None:
+            self._last(self._end)
+        if self.draining:
+            self._piece = None
+
+    def _deliver_all(self) -> None:
+        """The text of all tokens so far; nobody reads the pieces."""
+        while self.result is None and (self._shown < len(self.ids) or self._end is not None):
+            self.deliver()
 
     def take(self) -> Piece | None:
-        """The piece that is ready, None at the end."""
+        """The piece that was delivered, None at the end."""
         piece, self._piece = self._piece, None
         return piece
 
@@ -113,45 +133,21 @@ class Answer(Task):
     def eviction(self) -> Eviction | None:
         """What the model no longer sees, as far as the answer was shown."""
         tokens = max(0, self._shown - self._context) if self._positions is None else 0
-        messages = self._request.messages
+        messages = self._spec.messages
         forgotten = messages.forgotten(tokens + self._sinks if tokens else 0) if messages is not None else ()
         return Eviction(tokens, forgotten) if tokens or forgotten else None
 
     @property
-    def done(self) -> bool:
+    def finished(self) -> bool:
         return self._end is not None or self.result is not None
 
     @property
-    def may_run_ahead(self) -> bool:
+    def runs_ahead(self) -> bool:
         if self._end is not None or self.result is not None:
             return False
-        if len(self.ids) == self.n_prompt:  # a reader that waits for the answer, and has not yet heard how far the prompt is
-            return self.waiting and self.conversation is not None
-        return len(self.ids) < self._shown + AHEAD
-
-    def advance(self) -> bool:
-        while self._piece is None and self.result is None:
-            if self.cancelled:
-                self._last("cancelled")
-            elif self._shown < len(self.ids):
-                self._show()
-            elif self._end is not None:
-                self._last(self._end)
-            else:
-                return self._has_news()
-            if self.draining:
-                self._piece = None
-        return True
-
-    def _has_news(self) -> bool:
-        """Whether a step has read more of the prompt, and the reader wants to know."""
-        if not self.reports or self.conversation is None or len(self.ids) > self.n_prompt:
-            return False
-        if (read := len(self.conversation)) > max(self._news, self._cached):
-            now = time.perf_counter()
-            self._prompt_seconds += now - self._since
-            self._news, self._since = read, now
-        return self._news > self._told
+        if len(self.ids) == self.n_prompt:  # its reader was told how far the prompt is, and goes on waiting
+            return self.awaited and self.conversation is not None
+        return len(self.ids) < self._shown + self.awaited + AHEAD  # a reader that waits takes one at once
 
     def end(self) -> None:
         if self.result is None:
@@ -164,105 +160,113 @@ class Answer(Task):
             self.cancelled = True
             self._finish("cancelled")
 
-    # --- for the driver ----------------------------------------------------------------------------------------------------
+    # --- for the core ------------------------------------------------------------------------------------------------------
     def started(self, cached: int) -> None:
         self._since = time.perf_counter()
         if len(self.ids) == self.n_prompt:
             self._cached = cached
 
-    def progress(self, done: int) -> None:
-        if self._request.progress is not None and len(self.ids) == self.n_prompt:
-            self._request.progress(done, self.n_prompt)
+    def _report(self, done: int) -> None:
+        if self._spec.progress is not None and len(self.ids) == self.n_prompt:
+            self._spec.progress(done, self.n_prompt)
 
-    def prepare(self) -> None:
-        if self._request.max_tokens != 0:
-            self._request.sampler.prepare()
+    def advanced(self) -> None:
+        if self.reports and (read := self.num_computed_tokens) > max(self._news, self._cached):
+            now = time.perf_counter()
+            self._prompt_seconds += now - self._since
+            self._news, self._since = read, now
 
     def sample(self, logits: Logits) -> int | None:
         if len(self.ids) == self.n_prompt:
             self._prompt_seconds += time.perf_counter() - self._since
             if self.reports:
                 self._news = self.n_prompt
-            if self._request.max_tokens == 0:
+            if self._spec.max_tokens == 0:
                 return None
         self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
         return self._check(logits) if self._guessed else self._draw(logits[0], self.ids)
 
     def _draw(self, logits: npt.NDArray[np.float32], ids: array[int], guess: int | None = None) -> int:
         """`guess`: the token that was guessed, where it was drawn; then the answer's is drawn so that they are often the same."""
-        sampler, drafter = self._request.sampler, self._request.drafter
+        sampler, drafter = self._spec.sampler, self._spec.drafter
         if guess is None or drafter is None:
             token = sampler.sample(logits, ids)
         else:
             token = sampler.sample_after(logits, ids, guess, drafter.chances[len(ids) - len(self.ids)])
-        if self._request.logprobs is not None:
-            self._drawn.append(TokenLogprobs(token, *log_probabilities(logits, token, self._request.logprobs)))
+        if self._spec.logprobs is not None:
+            self._drawn.append(TokenLogprobs(token, *log_probabilities(logits, token, self._spec.logprobs)))
         return token
 
     def _check(self, logits: Logits) -> int:
         """Tokens of rows that check a draft, each drawn as ever, up to the first that was not guessed. The rest is taken back."""
-        conversation, sampler, ids, tokens = self.conversation, self._request.sampler, self.ids[:], list[int]()
+        conversation, sampler, ids, tokens = self.conversation, self._spec.sampler, self.ids[:], list[int]()
         assert conversation is not None
         guesses = conversation.sequence.ids[len(ids) :]
-        drawn = self._request.drafter is not None and bool(self._request.drafter.chances)
+        drawn = self._spec.drafter is not None and bool(self._spec.drafter.chances)
         for row, guess in zip(logits, (*guesses, None), strict=True):
             tokens.append(self._draw(row, ids, guess if drawn else None))
-            if tokens[-1] in self._request.end_tokens:
+            if tokens[-1] in self._spec.end_tokens:
                 break
             sampler.accept(tokens[-1])
             ids.append(tokens[-1])
-            if tokens[-1] != guess or sampler.complete or len(ids) - self.n_prompt == self._request.max_tokens:
+            if tokens[-1] != guess or sampler.complete or len(ids) - self.n_prompt == self._spec.max_tokens:
                 break
         conversation.truncate(conversation.sequence.common_prefix(np.array(ids, np.int32)))
         self._checked = tuple(tokens[:-1])
         return tokens[-1]
 
     def draft(self) -> list[int]:
-        drafter, limit = self._request.drafter, self._request.max_tokens
+        drafter, limit = self._spec.drafter, self._spec.max_tokens
         if drafter is None or len(self.ids) == self.n_prompt:
             return []
         looked = self.n_prompt + (len(self.ids) - self.n_prompt) // EVERY * EVERY  # the length at the last look for loops
         ends = (
             self._positions,
             None if limit is None else self.n_prompt + limit,
-            looked + EVERY if self._request.stop_loops else None,
+            looked + EVERY if self._spec.stop_loops else None,
         )
         most = [end - len(self.ids) - 1 for end in ends if end is not None]
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
-        now = time.perf_counter()
+        self.on_step = None
         if token is None:
             self._end = "length"
-            return
+        else:
+            self._append(token, started)
+        if self.draining:
+            self._deliver_all()
+
+    def _append(self, token: int, started: float) -> None:
+        now = time.perf_counter()
         if len(self.ids) == self.n_prompt:
             self._first = now - self._asked
         else:
-            self._token_seconds += now - (min(self._since, started) if self.waiting else started)
-            if self._request.drafter is not None:
-                self._request.drafter.note(self._guessed, 1 + len(self._checked), now - started)
+            self._token_seconds += now - (min(self._since, started) if self.awaited else started)
+            if self._spec.drafter is not None:
+                self._spec.drafter.note(self._guessed, 1 + len(self._checked), now - started)
         self._since = now
         before = len(self.ids)
         self.ids.extend(self._checked)
-        if token in self._request.end_tokens:
+        if token in self._spec.end_tokens:
             self._end = "eog"
         else:
             self.ids.append(token)
-            if not self._guessed:  # else it has followed the tokens while they were drawn
-                self._request.sampler.accept(token)
+            if not self._guessed:  # a draft was accepted while its tokens were drawn
+                self._spec.sampler.accept(token)
             self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
 
     def _reason(self) -> StopReason | None:
         """Why the answer ends with the newest token, if it does."""
         n = len(self.ids) - self.n_prompt
-        if self._request.sampler.complete:
+        if self._spec.sampler.complete:
             return "eog"
-        if n == self._request.max_tokens:
+        if n == self._spec.max_tokens:
             return "length"
         if self._positions is not None and len(self.ids) > self._positions:
             return "context"
-        if self._request.stop_loops and n % EVERY == 0 and repeats(self.ids, self.n_prompt):
+        if self._spec.stop_loops and n % EVERY == 0 and repeats(self.ids, self.n_prompt):
             return "loop"
         return None
 
@@ -271,7 +275,7 @@ class Answer(Task):
         """The piece of the first token that was not shown; with all that was held back if the answer ends here."""
         token = self.ids[self._shown]
         self._shown += 1
-        decoder, stops = self._request.decoder, self._request.stops
+        decoder, stops = self._spec.decoder, self._spec.stops
         text, stopped = stops.push(decoder.push(token) if decoder else "")
         reason: StopReason | None = "stop" if stopped else None
         if not stopped and self._shown == len(self.ids) and self._end in ("length", "context", "loop"):
@@ -285,13 +289,13 @@ class Answer(Task):
 
     def _made(self, text: str, token: int | None, *, last: bool) -> Piece:
         """The next text as a piece, its thinking apart; noted for the result."""
-        thinking, splitter = "", self._request.thinking
+        thinking, splitter = "", self._spec.thinking
         if splitter is not None:
             thinking, text = splitter.push(text)
             if last:
                 held_thinking, held_text = splitter.flush()
                 thinking, text = thinking + held_thinking, text + held_text
-        calls, finder = list[ToolCall](), self._request.calls
+        calls, finder = list[ToolCall](), self._spec.calls
         if finder is not None:
             text, calls = finder.push(text)
             if last:
@@ -305,7 +309,7 @@ class Answer(Task):
 
     def _rest(self) -> str:
         """Text that was held back: a possible stop text, the bytes of an unfinished character."""
-        decoder, stops = self._request.decoder, self._request.stops
+        decoder, stops = self._spec.decoder, self._spec.stops
         text, stopped = stops.push(decoder.flush() if decoder else "")
         return text if stopped else text + stops.flush()
 
@@ -327,17 +331,17 @@ class Answer(Task):
             self._prompt_seconds,
             self._token_seconds,
             forgotten,
-            *((drafter.drafted, drafter.accepted) if (drafter := self._request.drafter) else (0, 0)),
+            *((drafter.drafted, drafter.accepted) if (drafter := self._spec.drafter) else (0, 0)),
         )
-        logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None
+        logprobs = tuple(self._logprobs[: len(answer)]) if self._spec.logprobs is not None else None
         self.result = Generation(
             self._text.decode(),
             tuple(answer),
             reason,
             stats,
-            self._request.sampler.seed,
+            self._spec.sampler.seed,
             self._thinking.decode(),
             logprobs,
             tuple(self._calls),
-            parse=self._request.parse,
+            parse=self._spec.parse,
         )

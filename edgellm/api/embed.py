@@ -83,7 +83,7 @@ def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | Non
     done, rows = 0, list[Vectors]()
     while done < len(ids):
         with model.engine.alone() as executable:
-            rows.append(_step(executable, ids[done:], lambda: model.engine.turns.closing))
+            rows.append(_step(executable, ids[done:], lambda: model.engine.core.closing))
         done += len(rows[-1])
         if progress is not None:
             progress(done, len(ids))

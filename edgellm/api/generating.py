@@ -16,7 +16,7 @@ from edgellm.api.stream import Stream
 from edgellm.api.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
 from edgellm.arguments import check_flag
 from edgellm.chat import Message, marks_of, splitter_of
-from edgellm.engine.conversation import Home
+from edgellm.engine.conversation import SessionCache
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """Where an answer comes from: the model, where its conversation stays, and how it is treated."""
+    """Where an answer comes from: the model, the session's conversation, and the priority."""
 
     model: Model
-    home: Home | None
+    session: SessionCache | None
     background: bool
     policy: ContextPolicy  # where a call names none
 

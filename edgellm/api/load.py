@@ -18,7 +18,7 @@ from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
-from edgellm.engine.engine import Engine
+from edgellm.engine.monitor import Engine
 from edgellm.errors import NotEnoughMemory, OptionError, shown
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph

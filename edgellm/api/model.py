@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgellm.api import embed as embedding
 from edgellm.api import scoring
-from edgellm.api.answer import Request
+from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import Prompt
 from edgellm.api.context_policy import ContextPolicy, Visible
 from edgellm.api.drafts import Drafts
@@ -31,10 +31,10 @@ from edgellm.api.vision import Seeing
 from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
 from edgellm.engine import saved_session
-from edgellm.engine.conversation import Home
-from edgellm.engine.engine import Engine
+from edgellm.engine.conversation import SessionCache
+from edgellm.engine.monitor import Engine
 from edgellm.engine.prompts import TokenIds, checked_ids
-from edgellm.engine.task import Scoring
+from edgellm.engine.request import Scoring
 from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
 from edgellm.loading.image_encoder import ImageEncoder
@@ -82,7 +82,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
         self._require_writing()
         ids = checked_ids(token_ids, self.n_vocab, name="token_ids")
         self.engine.check_room(len(ids))
-        scoring = Scoring(ids, self.n_vocab, self.engine.lock)
+        scoring = Scoring(ids, self.n_vocab)
         self.engine.run(scoring)
         if scoring.cancelled:
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
@@ -94,7 +94,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
 
     def load_stats(self) -> LoadStats:
         """How busy the model is; from any thread, without waiting."""
-        return LoadStats(len(self.engine.turns.holders), len(self.engine.turns.queue), self.engine.turns.parallel)
+        return LoadStats(len(self.engine.core.running), len(self.engine.core.waiting), self.engine.core.parallel)
 
     def embed(self, texts: Texts, *, normalize: bool = True, progress: EmbedProgress | None = None) -> Vectors:
         """Vectors (n, d) float32 of texts: a list of them, one, or the token ids of one.
@@ -150,7 +150,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
         with self.engine.alone() as executable:
             conversation = saved_session.load(path, executable, self.facts(number), self.n_vocab)
         conversation.adapters = number
-        return Session(self, priority=priority, home=Home(conversation, number))
+        return Session(self, priority=priority, cache=SessionCache(conversation, number))
 
     def facts(self, adapters: int = 0) -> dict[str, Any]:
         """What must be the same where a session with a set of adapters is resumed."""
@@ -250,7 +250,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
         if thinking and tokenizer:
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
-        request = Request(
+        spec = AnswerSpec(
             ids,
             asked.max_tokens,
             end_tokens,
@@ -274,7 +274,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
                 {*suppressed, *(end_tokens if options.ignore_eos else ())},
             ),
         )
-        return Stream(self.engine, request, home=source.home, background=source.background)
+        return Stream(self.engine, spec, session=source.session, background=source.background)
 
     def _kept(self, messages: Visible | None) -> int | None:
         """How many of the first tokens stay; None for the sinks alone."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.generating import Generating, Source
 from edgellm.engine import saved_session
-from edgellm.engine.conversation import Conversation, Home
+from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.errors import OptionError, SessionError, shown
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ class Session(Generating):
         priority: Priority = "foreground",
         context_policy: ContextPolicy | None = None,
         adapters: int = 0,
-        home: Home | None = None,
+        cache: SessionCache | None = None,
     ) -> None:
         if not isinstance(priority, str) or priority not in PRIORITIES:
             raise OptionError(f'priority={shown(priority)} does not exist; choose "foreground" or "background".')
         self.priority: Priority = priority
         self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
-        self._model, self._home = model, home or Home(adapters=adapters)
+        self._model, self._cache = model, cache or SessionCache(adapters=adapters)
         self._closed = False
-        model.engine.add_home(self._home)
+        model.engine.add_session(self._cache)
 
     @property
     def model(self) -> Model:
@@ -51,7 +51,7 @@ class Session(Generating):
     @property
     def n_tokens(self) -> int:
         """Tokens that it holds."""
-        conversation = self._home.conversation
+        conversation = self._cache.conversation
         return len(conversation) if conversation is not None else 0
 
     @property
@@ -62,13 +62,13 @@ class Session(Generating):
         model = self._model._source().model
         if self._closed:
             raise SessionError("the session was closed; open another one with model.session().")
-        return Source(model, self._home, self.priority == "background", self.context_policy)
+        return Source(model, self._cache, self.priority == "background", self.context_policy)
 
     def fork(self) -> Session:
         """A second session that goes on from here by itself; what both hold is in memory once. Raises SessionError, ModelClosed."""
-        model, home, _, _ = self._source()
-        assert home is not None
-        return Session(model, priority=self.priority, context_policy=self.context_policy, home=model.engine.fork(home))
+        model, cache, _, _ = self._source()
+        assert cache is not None
+        return Session(model, priority=self.priority, context_policy=self.context_policy, cache=model.engine.fork(cache))
 
     def save(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
         """Write what it holds to a file, from which `Model.resume` goes on, also in another process. The file is whole under its
@@ -76,17 +76,17 @@ class Session(Generating):
 
         Raises SessionError (closed), BackendError (a back end that cannot), Unwritable, ModelClosed.
         """
-        model, home, _, _ = self._source()
-        assert home is not None
+        model, cache, _, _ = self._source()
+        assert cache is not None
         with model.engine.alone() as executable:
-            conversation = home.conversation or Conversation.empty(executable)
-            saved_session.save(path, conversation, model.facts(home.adapters), sync=sync)
+            conversation = cache.conversation or Conversation.empty(executable)
+            saved_session.save(path, conversation, model.facts(cache.adapters), sync=sync)
 
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""
         if not self._closed:
             self._closed = True
-            self._model.engine.close_home(self._home)
+            self._model.engine.close_session(self._cache)
 
     def __enter__(self) -> Self:
         return self

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from edgellm.api.answer import Answer, Request
+from edgellm.api.answer import Answer, AnswerSpec
 from edgellm.api.events import EventMaker
 from edgellm.api.records import Event, Eviction, Generation, Piece, PromptRead
-from edgellm.engine.conversation import Home
-from edgellm.engine.engine import Engine
+from edgellm.engine.conversation import SessionCache
+from edgellm.engine.monitor import Engine
 from edgellm.errors import OptionError
 
 
@@ -21,19 +21,17 @@ class Stream:
     `events()` tells more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
 
     `close()` ends it early, from any thread, as does leaving its `with` block. Then, and after an error, the model is ready
-    for the next call. While its reader lets it wait between two pieces, other calls may come first (see Turns); it goes on
-    where it was, with the same result.
+    for the next call. Between two pieces other calls may preempt it; it resumes with the same result.
     """
 
-    def __init__(self, engine: Engine, request: Request, *, home: Home | None = None, background: bool = False) -> None:
+    def __init__(self, engine: Engine, spec: AnswerSpec, *, session: SessionCache | None = None, background: bool = False) -> None:
         self._engine: Engine | None = engine
         self._answer = Answer(
-            request,
-            engine.lock,
+            spec,
             context=engine.layout.context,
             sinks=engine.layout.classes[0].kept,
             positions=engine.positions,
-            home=home,
+            session=session,
             background=background,
         )
         self._reading = threading.RLock()  # held while a piece is waited for
@@ -67,7 +65,6 @@ class Stream:
         if engine is None:
             return
         try:
-            answer.ask()
             engine.run(answer)
         finally:
             if answer.result is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,29 +11,26 @@ from edgellm.backends.base import Executable, State, StepBatch
 from edgellm.engine.prompts import TokenIds
 from edgellm.memory.sequence import Sequence
 
-if TYPE_CHECKING:
-    from edgellm.engine.task import Task
-
 Logits = npt.NDArray[np.float32]  # (R, n_vocab)
 
 NO_ROWS, FIRST_ROW = np.empty(0, np.int32), np.zeros(1, np.int32)
 
 
 class Conversation:
-    """A sequence and its state. `user` is the task that goes on with it; without one it is idle. `adapters`: the set of adapters
-    with which it was computed.
+    """A sequence and its state. `user` is the request that extends it; without one it is idle. `adapters`: number of the set of
+    adapters that it was computed with.
     """
 
     __slots__ = ("adapters", "sequence", "state", "used", "user")
 
     def __init__(self, sequence: Sequence, state: State, adapters: int = 0) -> None:
         self.sequence, self.state, self.adapters = sequence, state, adapters
-        self.user: weakref.ref[Task] | None = None
-        self.used = 0  # a count that grows: who was used longest ago
+        self.user: weakref.ref[object] | None = None
+        self.used = 0  # a count that grows with each use, for eviction of the least recently used
 
     @classmethod
     def empty(cls, executable: Executable) -> Conversation:
-        """A new one."""
+        """A new conversation without tokens."""
         return cls(Sequence(executable.layout), executable.new_state())
 
     def __len__(self) -> int:
@@ -45,9 +41,9 @@ class Conversation:
         return self.user is None or self.user() is None
 
     def useful(self, ids: TokenIds, kept: int | None = None) -> int:
-        """How many of the first tokens of `ids` (n,) need not be computed again; the last one always is, for its logits.
+        """The number of first tokens of `ids` (n,) that need not be computed again; the last one always is, for its logits.
 
-        `kept`: how many of them shall stay; None: as it is here. Tokens have their slots by that.
+        `kept`: how many of them are never evicted, None: as now. Tokens have their slots by that.
         """
         shared = min(self.sequence.common_prefix(ids), len(ids) - 1)
         if kept is not None and kept != self.sequence.kept:
@@ -59,7 +55,7 @@ class Conversation:
         self.sequence.truncate(self.sequence.reachable(length))
 
     def fork(self) -> Conversation:
-        """A second one that goes on from here by itself. Not while a step with this one is computed."""
+        """An independent copy that shares memory. Not while a step with this one is computed."""
         return Conversation(self.sequence.fork(), self.state.fork(), self.adapters)
 
     def step(self, tokens: TokenIds, output_rows: TokenIds) -> StepBatch:
@@ -67,15 +63,15 @@ class Conversation:
         return StepBatch.single(self.state, tokens, self.sequence.place(len(tokens)), output_rows, self.adapters)
 
     def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
-        """Compute `tokens`, and nothing else; the logits of the wanted rows are valid until the next step."""
+        """Compute `tokens` in a step of their own. The logits of the output rows are valid until the next step."""
         logits = executable.submit(self.step(tokens, output_rows)).wait()["logits"]
         self.sequence.extend(tokens)
         return logits
 
 
-class Home:
-    """Where a session's conversation stays between its calls. `adapters`: the set of adapters that it has. `closed`: the session
-    is, and its answers are cancelled.
+class SessionCache:
+    """The conversation that a session keeps between its calls. `adapters`: number of its set of adapters. `closed`: the session was
+    closed, and its requests are cancelled.
     """
 
     __slots__ = ("__weakref__", "adapters", "closed", "conversation")

@@ -1,4 +1,4 @@
-"""From which conversation a prompt goes on: the one that shares the longest beginning with it, continued or forked."""
+"""The prefix cache: a request continues or forks the conversation that shares the longest prefix with it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from edgellm.backends.base import Executable
 from edgellm.catalogue.machine import memory
-from edgellm.engine.conversation import Conversation, Home
+from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.prompts import TokenIds
-from edgellm.engine.task import Task
+from edgellm.engine.request import Request
 
 LEAST_SHARED = 4  # tokens: fewer are computed as fast as a state is forked
 SMALL_TAIL = 16  # tokens that may get lost where a conversation is continued
@@ -26,47 +26,49 @@ class PrefixCache:
         """`state_bytes`: what a conversation takes when its context is full."""
         self._executable, self._most, self._state_bytes = executable, most, state_bytes
         self._kept: list[Conversation] = []
-        self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[SessionCache] = weakref.WeakSet()
         self._uses = 0
 
-    def add_home(self, home: Home) -> None:
-        """A session's conversation may be the source of others from now on."""
-        self._homes.add(home)
+    def add_session(self, session: SessionCache) -> None:
+        """Requests may continue or fork the session's conversation from now on."""
+        self._sessions.add(session)
 
-    def drop_home(self, home: Home) -> None:
-        """Its session was closed."""
-        self._homes.discard(home)
+    def drop_session(self, session: SessionCache) -> None:
+        """The session was closed."""
+        self._sessions.discard(session)
 
-    def start(self, task: Task) -> int:
-        """Find a conversation for `task` and cut it back to what it shares with the task's tokens: so many it returns."""
-        if task.many_outputs:
-            task.conversation = self._fresh()
+    def start(self, request: Request) -> int:
+        """Give a request a conversation, cut back to the prefix that they share. Returns the prefix's length."""
+        if request.every_row:
+            request.conversation = self._fresh()
             return 0
-        kept = task.kept if task.kept is not None else self._executable.layout.classes[0].kept
-        conversation, shared = self._continued(task.home, np.array(task.ids, np.int32), kept)
+        kept = request.kept if request.kept is not None else self._executable.layout.classes[0].kept
+        conversation, shared = self._continued(request.session, np.array(request.ids, np.int32), kept)
         conversation.truncate(shared)
         conversation.sequence.keep(kept)
-        conversation.adapters = task.home.adapters if task.home is not None else 0
+        conversation.adapters = request.session.adapters if request.session is not None else 0
         self._uses += 1
-        conversation.user, conversation.used = weakref.ref(task), self._uses
-        task.conversation = conversation
+        conversation.user, conversation.used = weakref.ref(request), self._uses
+        request.conversation = conversation
         return shared
 
-    def _continued(self, home: Home | None, ids: TokenIds, kept: int) -> tuple[Conversation, int]:
+    def _continued(self, session: SessionCache | None, ids: TokenIds, kept: int) -> tuple[Conversation, int]:
         """A conversation for the caller, and how many of its tokens are useful."""
-        adapters = home.adapters if home is not None else 0
-        own = home.conversation if home is not None and home.conversation is not None and home.conversation.idle else None
+        adapters = session.adapters if session is not None else 0
+        own = (
+            session.conversation if session is not None and session.conversation is not None and session.conversation.idle else None
+        )
         best, shared = own, own.useful(ids, kept) if own is not None else 0
-        for other in (*self._kept, *(found for one in self._homes if (found := one.conversation) is not None)):
+        for other in (*self._kept, *(found for one in self._sessions if (found := one.conversation) is not None)):
             useful = other.useful(ids, kept) if other.adapters == adapters else 0
             if useful >= shared + (LEAST_SHARED if best is own is not None else 1):
                 best, shared = other, useful
         if own is not None and best is own:
             return own, shared
-        if home is None or (own is None and home.conversation is not None):
+        if session is None or (own is None and session.conversation is not None):
             return self._anonymous(best, shared)
-        home.conversation, shared = self._other(best, shared)
-        return home.conversation, shared
+        session.conversation, shared = self._other(best, shared)
+        return session.conversation, shared
 
     def _anonymous(self, best: Conversation | None, shared: int) -> tuple[Conversation, int]:
         """One that belongs to no session."""
@@ -102,17 +104,14 @@ class PrefixCache:
 
     def forget(self, conversation: Conversation) -> None:
         """Drop a conversation whose keys may be wrong or NaN."""
-        user = conversation.user() if conversation.user is not None else None
-        if user is not None:
-            user.conversation = None
         self._kept = [one for one in self._kept if one is not conversation]
-        for home in self._homes:
-            if home.conversation is conversation:
-                home.conversation = None
+        for session in self._sessions:
+            if session.conversation is conversation:
+                session.conversation = None
 
-    def release(self, task: Task) -> None:
-        """A task is over or lost its place: others may have its conversation, unless there are too many."""
-        conversation, task.conversation = task.conversation, None
+    def release(self, request: Request) -> None:
+        """Let other requests have its conversation, unless there are too many."""
+        conversation, request.conversation = request.conversation, None
         if conversation is not None:
             conversation.user = None
         idle = sorted((one for one in self._kept if one.idle), key=lambda one: one.used)
@@ -122,5 +121,5 @@ class PrefixCache:
     def clear(self) -> None:
         """Drop all of them."""
         self._kept.clear()
-        for home in self._homes:
-            home.conversation = None
+        for session in self._sessions:
+            session.conversation = None

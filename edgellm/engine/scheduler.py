@@ -1,4 +1,4 @@
-"""Which tasks the next step carries, and how many tokens of each: decoding first, prompts in pieces beside it."""
+"""The rows of the next step: decoding first, prompts in pieces beside it."""
 
 from __future__ import annotations
 
@@ -8,75 +8,76 @@ from typing import NamedTuple
 from edgellm.backends.base import SMALLEST_STEP
 
 PIECE = SMALLEST_STEP  # rows of prompts beside a foreground conversation that decodes
-BACKGROUND_ROWS = 4  # of all background tasks together beside it: a step of 5 costs 1.4 of one
+BACKGROUND_ROWS = 4  # of all background requests together beside it: a 5-row step takes 1.4 times as long as a 1-row step
 
 
-class Wish(NamedTuple):
-    """What a task could do in a step."""
+class Candidate(NamedTuple):
+    """A request that could be part of the step."""
 
-    rows: int  # tokens that wait to be computed; one: it decodes
+    rows: int  # tokens that are not computed yet; one: it decodes
     foreground: bool = True
-    wanted: bool = True  # somebody waits for it; else it may only fill what the others leave
-    every_row: bool = False  # whether the logits of every token are wanted
-    served: int = 0  # the step in which it took part last
+    awaited: bool = True  # a reader waits for it; others only fill the room that is left
+    every_row: bool = False  # the logits of every token are wanted
+    last_step: int = 0  # number of the newest step that computed it
 
 
 class Limits(NamedTuple):
-    """What a step may carry. `pace`: rows that take no longer than a step with prompts should."""
+    """Upper limits of a step. `prompt_rows`: rows that take no longer than a step with prompts should."""
 
     rows: int
     segments: int
     outputs: int
-    pace: int
+    prompt_rows: int
 
 
-def plan(wishes: Sequence[Wish], limits: Limits) -> list[tuple[int, int]]:
-    """The next step: (index of a wish, rows) in the order of their segments; empty only where there are no wishes.
+def plan(candidates: Sequence[Candidate], limits: Limits) -> list[tuple[int, int]]:
+    """The next step: (index of a candidate, rows) in the order of their segments; empty only without candidates.
 
-    Foreground conversations that decode come first, then foreground prompts in the order of `wishes`, then background tasks.
-    While one in the foreground decodes, prompts come in small pieces, and the background gets a few rows. Else prompts take what
-    the pace allows, and the background rides along. Where there is room for some only, those come that were served longest ago.
+    Foreground requests that decode come first, then foreground prompts in the order of `candidates`, then the background.
+    While one in the foreground decodes, prompts come in small pieces, and the background gets a few rows. Otherwise prompts take
+    `prompt_rows`, and background requests that decode come with them. Where there is not room for all, those come that were
+    computed longest ago.
     """
-    step = _Step(wishes, limits)
-    order = sorted(range(len(wishes)), key=lambda index: (not wishes[index].wanted, wishes[index].served))
-    decoding = [index for index in order if wishes[index].foreground and wishes[index].rows == 1]
-    prompts = sorted(index for index in order if wishes[index].foreground and wishes[index].rows > 1)
-    background = [index for index in order if not wishes[index].foreground]
+    step = _Step(candidates, limits)
+    order = sorted(range(len(candidates)), key=lambda index: (not candidates[index].awaited, candidates[index].last_step))
+    decoding = [index for index in order if candidates[index].foreground and candidates[index].rows == 1]
+    prompts = sorted(index for index in order if candidates[index].foreground and candidates[index].rows > 1)
+    background = [index for index in order if not candidates[index].foreground]
     room = min(limits.rows, limits.segments, limits.outputs)
     if prompts and len(decoding) >= room:  # one place is a prompt's, every other time if there is one only
-        prompt_first = room == 1 and wishes[prompts[0]].served <= wishes[decoding[0]].served
+        prompt_first = room == 1 and candidates[prompts[0]].last_step <= candidates[decoding[0]].last_step
         decoding = [] if prompt_first else decoding[: max(1, room - 1)]
     step.add(decoding, len(decoding))
     if step.chosen:
         step.add(prompts, PIECE)
         step.add(background, BACKGROUND_ROWS)
     else:
-        riding = [index for index in background if wishes[index].rows == 1]
-        reserved = min(len(riding), limits.pace // 2) if prompts else 0
-        step.add(prompts, limits.pace - reserved)
-        step.add(riding, len(riding))
-        step.add([index for index in background if wishes[index].rows > 1], limits.pace - step.rows)
+        decoding_too = [index for index in background if candidates[index].rows == 1]
+        reserved = min(len(decoding_too), limits.prompt_rows // 2) if prompts else 0
+        step.add(prompts, limits.prompt_rows - reserved)
+        step.add(decoding_too, len(decoding_too))
+        step.add([index for index in background if candidates[index].rows > 1], limits.prompt_rows - step.rows)
     return step.chosen
 
 
 class _Step:
-    """A step that fills up."""
+    """A step that is filled up to its limits."""
 
-    def __init__(self, wishes: Sequence[Wish], limits: Limits) -> None:
+    def __init__(self, candidates: Sequence[Candidate], limits: Limits) -> None:
         self.chosen: list[tuple[int, int]] = []
         self.rows = self._outputs = 0
-        self._wishes, self._limits = wishes, limits
+        self._candidates, self._limits = candidates, limits
 
     def add(self, indices: Iterable[int], most: int) -> None:
-        """Add tasks, as long as the step has room and they take no more than `most` rows together."""
+        """Add candidates while the step has room and they take no more than `most` rows together."""
         for index in indices:
-            wish = self._wishes[index]
-            n = min(wish.rows, most, self._limits.rows - self.rows)
-            if wish.every_row:
+            candidate = self._candidates[index]
+            n = min(candidate.rows, most, self._limits.rows - self.rows)
+            if candidate.every_row:
                 n = min(n, self._limits.outputs - self._outputs)
             if n <= 0 or len(self.chosen) == self._limits.segments:
                 continue
-            outputs = n if wish.every_row else int(n == wish.rows)
+            outputs = n if candidate.every_row else int(n == candidate.rows)
             if self._outputs + outputs > self._limits.outputs:
                 continue
             self.chosen.append((index, n))

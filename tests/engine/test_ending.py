@@ -138,7 +138,7 @@ def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytes
         looks: list[object] = []
 
         def changed(store: WeightStore) -> bool:
-            looks.extend(model.engine.turns.holders)
+            looks.extend(model.engine.core.running)
             return False
 
         monkeypatch.setattr(WeightStore, "changed", changed)

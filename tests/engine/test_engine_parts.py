@@ -1,20 +1,21 @@
-"""The small parts of the engine by themselves: stop texts, token ids, context sizes, and whose turn it is."""
+"""The small parts of the engine by themselves: stop texts, token ids, context sizes, and which requests run."""
 
 from __future__ import annotations
 
-import threading
+import itertools
 from array import array
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import until
 
 from edgellm.api.stop_text import StopText
+from edgellm.backends.base import Executable
+from edgellm.engine.core import Core
 from edgellm.engine.prompts import checked_ids
-from edgellm.engine.task import Task
-from edgellm.engine.turns import Driver, Turns
+from edgellm.engine.request import Request
 from edgellm.errors import OptionError
 from edgellm.graph import KVSpec
 from edgellm.loading import context as contexts
@@ -120,126 +121,101 @@ def test_memory_of_keys_and_values() -> None:
 
 
 class Places:
-    """Turns with their lock, and tasks for them; `order` has those that got a place in another thread."""
+    """A core without an executable, and requests of different readers for it."""
 
     def __init__(self, parallel: int = 1) -> None:
-        self.lock, self.driver, self.lost = threading.RLock(), Driver(), list[Task]()
-        self.turns = Turns(parallel, self.driver, self.lost.append)
-        self.order = list[Task]()
+        self.core = Core(cast(Executable, None), parallel, 0)
+        self._readers = itertools.count(1)
 
-    def task(self, patience: float = 60.0, *, background: bool = False) -> Task:
-        return Task(array("i"), self.lock, background=background, patience=patience)
+    def request(self, patience: float = 60.0, *, background: bool = False, reader: int | None = None) -> Request:
+        request = Request(array("i"), background=background, patience=patience)
+        request.reader = next(self._readers) if reader is None else reader
+        return request
 
-    def take(self, *tasks: Task) -> None:
-        for task in tasks:
-            with self.lock:
-                self.turns.take(task, lambda: None)
-
-    def wait(self, task: Task) -> threading.Thread:
-        """Another thread waits for a place, and gives it away at once."""
-
-        def run() -> None:
-            with self.lock:
-                self.turns.take(task, lambda: None)
-                self.order.append(task)
-                self.turns.leave(task)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        until(lambda: task in self.turns.queue or not thread.is_alive())
-        return thread
+    def add(self, *requests: Request) -> None:
+        for request in requests:
+            request.awaited, request.paused_at = True, None
+            self.core.add(request)
 
 
 def test_calls_queue_in_order_but_foreground_first() -> None:
     places = Places()
-    first = places.task()
-    places.take(first)
-    tasks = [places.task(background=n in (1, 2)) for n in range(5)]
-    threads = [places.wait(task) for task in tasks]
-    assert places.order == []
-    with places.lock:
-        places.turns.leave(first)
-    for thread in threads:
-        thread.join(120)
-    assert places.order == [tasks[n] for n in (0, 3, 4, 1, 2)]
+    first, *requests = (places.request(background=n in (2, 3)) for n in range(6))
+    places.add(first, *requests)
+    assert places.core.running == [first] and list(places.core.waiting) == [requests[n] for n in (0, 3, 4, 1, 2)]
+    places.core.remove(first)
+    for n in (0, 3, 4, 1, 2):
+        assert places.core.running == [requests[n]]
+        places.core.remove(requests[n])
+    assert places.core.requests == []
 
 
 def test_as_many_as_there_are_places() -> None:
     places = Places(3)
-    tasks = [places.task() for _ in range(4)]
-    places.take(*tasks[:3])
-    assert places.turns.holders == tasks[:3]
-    waiting = places.wait(tasks[3])
-    assert places.order == []
-    with places.lock:
-        places.turns.leave(tasks[1])
-    waiting.join(120)
-    assert places.order == [tasks[3]] and places.turns.holders == [tasks[0], tasks[2]]
+    requests = [places.request() for _ in range(4)]
+    places.add(*requests)
+    assert places.core.running == requests[:3] and list(places.core.waiting) == requests[3:]
+    places.core.remove(requests[1])
+    assert places.core.running == [requests[0], *requests[2:]] and not places.core.waiting
 
 
-def test_a_paused_holder_gives_way_and_a_busy_one_does_not() -> None:
+def test_a_paused_request_is_preempted_and_an_awaited_one_is_not() -> None:
     places = Places()
-    stream, patient, hasty = places.task(), places.task(), places.task(0.0)
-    places.take(stream)
-    waiting = places.wait(hasty)
-    assert places.order == [], "the holder is busy"
-    with places.lock:
-        places.turns.pause(stream)
-    waiting.join(120)
-    assert places.order == [hasty] and places.lost[0] is stream
-    places.take(stream)
-    with places.lock:
-        places.turns.pause(stream)
-    waiting = places.wait(patient)
-    assert waiting.is_alive() and places.order == [hasty], "its reader may go on any moment"
-    with places.lock:
-        places.turns.leave(stream)
-    waiting.join(120)
-    assert places.order == [hasty, patient]
+    stream, patient, hasty = places.request(), places.request(), places.request(0.0)
+    places.add(stream, hasty)
+    assert places.core.running == [stream], "it is awaited"
+    places.core.pause(stream)
+    assert places.core.running == [hasty] and places.core.preempted == [stream] and not stream.running
+    places.core.remove(hasty)
+    places.add(stream)
+    assert places.core.preempted == []
+    places.core.pause(stream)
+    places.add(patient)
+    assert places.core.running == [stream], "its reader may ask for more any moment"
+    places.core.remove(stream)
+    assert places.core.running == [patient]
 
 
-def test_foreground_takes_the_place_of_what_is_busy_in_the_background_between_two_steps() -> None:
+def test_foreground_preempts_the_background_between_two_steps() -> None:
     places = Places()
-    busy = places.task(background=True)
-    places.take(busy)
-    places.driver.thread, places.driver.tasks = 1, (busy,)
-    waiting = places.wait(urgent := places.task())
-    assert waiting.is_alive() and busy.holds, "a step computes it"
-    with places.lock:
-        places.driver.thread, places.driver.tasks = 0, ()
-        places.turns.admit()
-    waiting.join(120)
-    assert places.order == [urgent] and not busy.holds
+    busy, urgent = places.request(background=True), places.request()
+    places.add(busy)
+    places.core.in_step = (busy,)
+    places.add(urgent)
+    assert places.core.running == [busy], "a step computes it"
+    places.core.in_step = ()
+    places.core.admit()
+    assert places.core.running == [urgent] and places.core.preempted == [busy]
 
 
-def test_a_place_that_is_lost_before_its_thread_goes_on_is_waited_for_again() -> None:
+def test_a_request_in_a_callback_runs_at_once() -> None:
     places = Places()
-    first, urgent = places.task(), places.task()
-    places.take(first)
-    waiting = places.wait(behind := places.task(background=True))
-    with places.lock:  # all of it before the other thread gets the lock
-        places.turns.leave(first)
-        assert behind.holds
-        places.take(urgent)
-        assert not behind.holds and places.turns.holders == [urgent]
-    with places.lock:
-        places.turns.leave(urgent)
-    waiting.join(120)
-    assert places.order == [behind]
+    outer, inner = places.request(), places.request()
+    places.add(outer)
+    places.core.in_step = (outer,)
+    places.core.add(inner, nested=True)
+    assert places.core.running == [outer, inner]
 
 
-def test_nobody_waits_for_himself_or_for_the_dead() -> None:
+def test_no_reader_waits_for_its_own_stream_or_for_a_dropped_one() -> None:
     places = Places()
-    stream, call = places.task(), places.task()
-    places.take(stream)
-    with places.lock:
-        places.turns.pause(stream)
-    places.take(call)  # by the thread that read the stream last
-    assert places.turns.holders == [call]
-    with places.lock:
-        places.turns.leave(stream)  # no longer its turn: nothing happens
-    assert places.turns.holders == [call]
+    stream, call = places.request(reader=1), places.request(reader=1)
+    places.add(stream)
+    places.core.pause(stream)
+    places.add(call)
+    assert places.core.running == [call] and places.core.preempted == [stream]
+    places.core.remove(stream)
+    assert places.core.running == [call] and places.core.preempted == []
     del call
-    assert places.turns.holders == []
-    places.wait(stream).join(120)
-    assert places.order == [stream]
+    assert places.core.running == []
+    places.add(stream)
+    assert places.core.running == [stream]
+
+
+def test_a_reader_that_leaves_the_queue_is_not_started() -> None:
+    places = Places()
+    first, second = places.request(), places.request()
+    places.add(first, second)
+    places.core.pause(second)
+    places.core.remove(first)
+    assert places.core.requests == []

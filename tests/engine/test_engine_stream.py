@@ -275,7 +275,7 @@ def three_callers(model: Model, ask: Callable[[], None]) -> list[threading.Threa
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    until(lambda: len(model.engine.turns.queue) == 2)
+    until(lambda: len(model.engine.core.waiting) == 2)
     return threads
 
 

@@ -88,7 +88,7 @@ def test_steps_are_shared(path: Path) -> None:
 
         def together() -> None:
             """The first step waits for all eight, however late their threads start."""
-            until(lambda: loader.toy.log or len(model.engine.turns.holders) == 8)
+            until(lambda: loader.toy.log or len(model.engine.core.running) == 8)
 
         loader.toy.fail = together
 
@@ -106,11 +106,11 @@ def test_a_reader_that_has_a_piece_to_take_does_not_miss_a_step(path: Path) -> N
         wanted = [model.generate([1, 2, 3 + k], max_tokens=20, **GREEDY).token_ids for k in range(2)]
         fast, slow = (model.stream([1, 2, 3 + k], max_tokens=20, **GREEDY) for k in range(2))
         read = [[next(stream).token_id for _ in range(2)] for stream in (fast, slow)]
-        slow._answer.waiting = True
+        slow._answer.awaited = True
         loader.toy.log.clear()
         read[0] += [next(fast).token_id for _ in range(6)]
         assert loader.toy.log == [2, 2, 2, 1], "no more ahead than AHEAD"
-        slow._answer.waiting = False
+        slow._answer.awaited = False
         for stream, tokens, all_of_them in zip((fast, slow), read, wanted, strict=True):
             assert tuple(tokens + [piece.token_id for piece in stream if piece.token_id is not None]) == all_of_them
 
@@ -125,12 +125,12 @@ def test_a_reader_that_has_progress_to_hear_of_does_not_miss_a_step(path: Path) 
             slow = model.session().stream([2, *prompt[1:]], max_tokens=5, **GREEDY)
             items = slow.items()
             assert isinstance(next(items), PromptRead)
-            slow._answer.waiting = True
+            slow._answer.awaited = True
             loader.toy.log.clear()
             while len(slow._answer.ids) == len(prompt):
                 next(fast)
             assert min(loader.toy.log) > 1, "each step carries a piece of the prompt"
-            slow._answer.waiting = False
+            slow._answer.awaited = False
             rest = [item for item in items if not isinstance(item, PromptRead)]
         assert (
             len(rest) == len(wanted.token_ids) == 5
@@ -171,7 +171,7 @@ def test_anonymous_conversations_are_bounded(path: Path) -> None:
     with loader.load(path, context=64, parallel=3) as model:
         for k in range(9):
             model.generate([1, 100 + k, *range(3, 20)], max_tokens=3, **GREEDY)
-        assert len(model.engine._cache._kept) == 3
+        assert len(model.engine.core.cache._kept) == 3
         assert model.generate([1, 108, *range(3, 20)], max_tokens=3, **GREEDY).stats.cached_tokens == 18
         assert model.generate([1, 100, *range(3, 20)], max_tokens=3, **GREEDY).stats.cached_tokens <= 1
 
@@ -183,17 +183,17 @@ def test_short_memory_drops_idle_conversations(path: Path, monkeypatch: pytest.M
         model.generate([1, 100, *range(3, 20)], max_tokens=3, **GREEDY)
         monkeypatch.setattr("edgellm.engine.prefix_cache.memory", lambda: Memory(0))
         model.generate([1, 101, *range(3, 20)], max_tokens=3, **GREEDY)
-        assert len(model.engine._cache._kept) == 1
+        assert len(model.engine.core.cache._kept) == 1
 
 
 def test_a_foreground_call_does_not_wait_for_the_background(loader: Loader, path: Path) -> None:
     with loader.load(path, context=64, parallel=2) as model:
-        log, turns, steps = loader.toy.log, model.engine.turns, list[int]()
+        log, core, steps = loader.toy.log, model.engine.core, list[int]()
 
         def hold() -> None:
             """The first step waits for both in the background, the eleventh for the call in the foreground."""
-            until(lambda: log or len(turns.holders) == 2)
-            until(lambda: len(log) != 10 or not all(task.background for task in (*list(turns.queue), *turns.holders)))
+            until(lambda: log or len(core.running) == 2)
+            until(lambda: len(log) != 10 or not all(task.background for task in (*list(core.waiting), *core.running)))
 
         def count(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
             steps.append(len(log))

@@ -32,7 +32,7 @@ class Running:
 
     def busy(self) -> int:
         """Answers that are being written or wait."""
-        return sum(len(model.engine.turns.all) for model in self.models())
+        return sum(len(model.engine.core.requests) for model in self.models())
 
     def send(self, data: bytes, *, seconds: float = SECONDS) -> bytes:
         """What comes back for raw bytes, until the server closes or `seconds` are over."""

@@ -1,0 +1,277 @@
+"""The engine's core: `schedule` picks requests, `step` computes them, `sample` draws tokens, and `postprocess` hands them out."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgellm.backends.base import Executable
+from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
+from edgellm.engine.prefix_cache import PrefixCache
+from edgellm.engine.request import Request
+from edgellm.engine.scheduler import Candidate, Limits, plan
+from edgellm.engine.step import Outcome, Part, Step
+from edgellm.errors import NumericError
+
+
+class Core:
+    """Requests that are waiting, running or preempted, and the steps that compute them. It knows no threads and no locks.
+
+    At most `parallel` requests run. A running one is awaited by a reader or paused (a stream between two pieces). Where all places
+    are taken, a paused one is preempted for a request of the same reader, which would wait for itself, for any other once it has
+    been paused for that request's patience, and a background request for a foreground one. A request that was dropped is forgotten.
+    """
+
+    def __init__(self, executable: Executable, parallel: int, state_bytes: int) -> None:
+        self.parallel = parallel
+        self.closing = False  # no request starts any more
+        self.cache = PrefixCache(executable, parallel, state_bytes)
+        self.waiting: deque[Request] = deque()
+        self._running: tuple[weakref.ref[Request], ...] = ()
+        self._preempted: tuple[weakref.ref[Request], ...] = ()  # not awaited; else they are waiting
+        self.in_step: tuple[Request, ...] = ()  # of the steps that are being computed; a callback may nest one in another
+        self.ahead: Step | None = None  # submitted ahead
+        self._executable, self._steps = executable, 0
+
+    @property
+    def running(self) -> list[Request]:
+        return [request for ref in self._running if (request := ref()) is not None]
+
+    @property
+    def preempted(self) -> list[Request]:
+        return [request for ref in self._preempted if (request := ref()) is not None]
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that are running, preempted or waiting. Safe to read from any thread."""
+        return [*self.running, *self.preempted, *tuple(self.waiting)]
+
+    # --- admission ---------------------------------------------------------------------------------------------------------
+    def add(self, request: Request, *, nested: bool = False) -> None:
+        """Let a request run as soon as there is room: foreground first, else in order. One that is `nested` in a step runs at once:
+        the readers of all others wait for it."""
+        if nested:
+            self._start(request)
+        elif request not in self.waiting:
+            at = len(self.waiting)
+            while not request.background and at and self.waiting[at - 1].background:
+                at -= 1
+            self.waiting.insert(at, request)
+        self.admit()
+
+    def admit(self) -> None:
+        """Start waiting requests while there is room."""
+        while self.waiting and not self.closing and self._make_room(self.waiting[0]):
+            self._start(self.waiting.popleft())
+
+    def _start(self, request: Request) -> None:
+        self._preempted = tuple(ref for ref in self._preempted if ref() not in (None, request))
+        self._running = (*(ref for ref in self._running if ref() is not None), weakref.ref(request))
+        request.running = True
+        _wake(request)
+
+    def _make_room(self, request: Request) -> bool:
+        """Whether a place is free, or was taken from a request that has to give way."""
+        running = self.running
+        if len(running) < self.parallel:
+            return True
+        idle, now = [other for other in running if other not in self.in_step], time.monotonic()
+        own = [other for other in idle if other.reader == request.reader]
+        paused = [other for other in idle if other.paused_at is not None and now - other.paused_at >= request.patience]
+        background = [other for other in idle if other.background and not request.background]
+        for victims in (own, paused, background):
+            if victims:
+                self._preempt(min(victims, key=lambda other: now if other.paused_at is None else other.paused_at))
+                return True
+        return False
+
+    def _preempt(self, request: Request) -> None:
+        self._stop(request)
+        self._preempted = (*self._preempted, weakref.ref(request))
+        _wake(request)
+
+    def _stop(self, request: Request) -> None:
+        self._running = tuple(ref for ref in self._running if ref() not in (None, request))
+        request.running = False
+        self.cache.release(request)
+
+    def pause(self, request: Request) -> None:
+        """Its reader no longer waits: it keeps its place while nobody else needs it."""
+        request.paused_at = time.monotonic()
+        if not request.running and request in self.waiting:
+            self.waiting.remove(request)
+        if self.waiting:
+            self.admit()
+
+    def remove(self, request: Request) -> None:
+        """The request is finished, or its reader went away."""
+        if request.running:
+            self._stop(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+        if self._preempted:
+            self._preempted = tuple(ref for ref in self._preempted if ref() not in (None, request))
+        _wake(request)
+        self.admit()
+
+    # --- steps -------------------------------------------------------------------------------------------------------------
+    def schedule(self) -> Step | None:
+        """The next step, None where nothing can be computed."""
+        if self.ahead is not None:
+            step, self.ahead = self.ahead, None
+            if step.resume():
+                return step
+            step.settle()  # the logits are computed again for those that are still there
+        awaited, others, new = list[Request](), list[Request](), list[Request]()
+        for ref in self._running:
+            request = ref()
+            if request is None or request in self.in_step:
+                continue
+            if request.awaited and not request.ready:
+                awaited.append(request)
+                if request.conversation is None:
+                    new.append(request)
+            else:
+                if request.awaited:
+                    _wake(request)
+                if request.runs_ahead and not request.cancelled:
+                    others.append(request)
+        for request in new:
+            try:
+                request.started(self.cache.start(request))
+            except Exception as error:
+                self._fail(request, error)
+        if len(awaited) == 1 and not others and not new and not awaited[0].every_row and _uncomputed(awaited[0]) == 1:
+            return Step(awaited, (self._decoding(awaited[0], alone=True),))
+        awaited = [request for request in awaited if request.conversation is not None and not request.finished]
+        return self._batched(awaited, [other for other in others if other.conversation is not None and not other.finished])
+
+    def _batched(self, awaited: Sequence[Request], others: Sequence[Request]) -> Step | None:
+        """The step of several requests, or of a prompt."""
+        if not awaited:
+            return None
+        requests, executable = [*awaited, *others], self._executable
+        limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
+        candidates = [
+            Candidate(_uncomputed(request), not request.background, index < len(awaited), request.every_row, request.last_step)
+            for index, request in enumerate(requests)
+        ]
+        chosen = plan(candidates, limits)
+        parts = [_part(requests[index], n, last=n == candidates[index].rows) for index, n in chosen]
+        return Step([requests[index] for index, _ in chosen], parts)
+
+    def _decoding(self, request: Request, *, alone: bool) -> Part:
+        """The newest token; `alone` in a step, with a draft."""
+        conversation = request.conversation
+        assert conversation is not None
+        if alone and request.drafts:
+            room = min(self._executable.max_tokens - 1, self._executable.max_outputs - 1, conversation.sequence.can_take_back)
+            if draft := request.draft()[:room]:
+                tokens = np.array([request.ids[-1], *draft], np.int32)
+                return Part(conversation, tokens, np.arange(len(tokens), dtype=np.int32))
+        return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW)
+
+    def step(self, step: Step, executable: Executable) -> Logits:
+        """Compute a step: the logits of its output rows. Raises StepStopped, and what the back end raises."""
+        return step.wait(executable)
+
+    def sample(self, step: Step, logits: Logits) -> list[Outcome]:
+        """Draw the next tokens. An exception fails its request only."""
+        for request in step.requests:
+            if request.calls_back:
+                logits = logits.copy()  # callbacks may compute steps
+                break
+        outcomes, first = list[Outcome](), 0
+        for request, part in zip(step.requests, step.parts, strict=True):
+            end = first + len(part.output_rows)
+            if end > first and request.conversation is part.conversation:
+                try:
+                    outcomes.append(Outcome(request, request.sample(logits[first:end])))
+                except Exception as error:
+                    outcomes.append(Outcome(request, None, error))
+            first = end
+        return outcomes
+
+    def postprocess(self, step: Step, outcomes: Sequence[Outcome]) -> None:
+        """Append each request's token, fail those with an error, and wake readers that have output."""
+        self._steps += 1
+        for request, token, error in outcomes:
+            try:
+                if error is not None:
+                    raise error
+                if not request.finished:
+                    request.accept(token, step.started)
+            except Exception as failure:
+                self._fail(request, failure)
+        for request, part in zip(step.requests, step.parts, strict=True):
+            request.last_step = self._steps
+            if not len(part.output_rows):
+                request.advanced()
+            if request.wake is not None and (request.cancelled or request.ready):
+                _wake(request)
+        if self.waiting:
+            self.admit()
+
+    def schedule_ahead(self, step: Step) -> Step | None:
+        """The next tokens of the requests of a step that was just computed, where it is certain that nothing else comes before."""
+        if any(request.awaited and request.conversation is None for request in self.running):
+            return None
+        found = [
+            request
+            for request in step.requests
+            if request.conversation is not None and not request.finished and not request.cancelled
+            if request.awaited or request.runs_ahead
+        ]
+        if not found or any(request.every_row or _uncomputed(request) != 1 for request in found):
+            return None
+        alone = len(found) == 1 and found[0].awaited
+        return Step(found, [self._decoding(request, alone=alone) for request in found])
+
+    def forget(self, step: Step) -> None:
+        """Drop the conversations of a step that failed after its tokens were appended: their keys may be missing."""
+        for request, part in zip(step.requests, step.parts, strict=True):
+            self.cache.forget(part.conversation)
+            if request.conversation is part.conversation:
+                request.conversation = None
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        """End one request with an error for its reader."""
+        if isinstance(error, NumericError) and request.conversation is not None:
+            self.cache.forget(request.conversation)  # keys that are NaN would spoil what is computed beside them
+            request.conversation = None
+        request.error = error
+        request.abort()
+        self.remove(request)
+
+
+def _wake(request: Request) -> None:
+    """Let readers that sleep look at their request again."""
+    if request.wake is not None:
+        request.wake.notify_all()
+
+
+def _uncomputed(request: Request) -> int:
+    """Tokens that are not computed yet; at least the newest one, whose logits are wanted."""
+    conversation = request.conversation
+    assert conversation is not None
+    computed = len(conversation.sequence.ids)
+    if computed >= len(request.ids):  # computed, but its logits got lost
+        conversation.truncate(len(request.ids) - 1)
+        computed = len(conversation.sequence.ids)
+    return len(request.ids) - computed
+
+
+def _part(request: Request, n: int, *, last: bool) -> Part:
+    """The next `n` tokens; `last`: no others are left to compute."""
+    conversation = request.conversation
+    assert conversation is not None
+    first = len(conversation.sequence.ids)
+    if request.every_row:
+        rows = np.arange(n, dtype=np.int32)
+    else:
+        rows = np.array([n - 1], np.int32) if last else NO_ROWS
+    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows)
