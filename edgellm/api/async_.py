@@ -81,7 +81,7 @@ class AsyncStream:
         self._begin: Callable[[], Stream] = begin
         self._worker: AsyncWorker | None = None
         self._result: Generation | None = None
-        self._failed = self._reports = False
+        self._failed = self._reports = self._drains = False
 
     @property
     def result(self) -> Generation:
@@ -98,7 +98,7 @@ class AsyncStream:
     def _started(self) -> AsyncWorker:
         from edgellm.api.async_worker import AsyncWorker
 
-        self._worker = self._worker or AsyncWorker(self._begin, self._reports)
+        self._worker = self._worker or AsyncWorker(self._begin, reports=self._reports, drains=self._drains)
         return self._worker
 
     def __aiter__(self) -> Self:
@@ -135,6 +135,7 @@ class AsyncStream:
 
     async def drain(self) -> Generation:
         """Read to the end and return the result. Raises what the twin raises."""
+        self._drains = True
         async for _ in self:
             pass
         return self.result

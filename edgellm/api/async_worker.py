@@ -1,34 +1,36 @@
-"""The thread that computes an answer for an event loop."""
+"""An answer for an event loop: begun in a thread of a few, read by the one thread that reads all answers of its model."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any  # what a task returns
 
 from edgellm.api.records import Eviction, Generation, Piece, PromptRead
 from edgellm.api.stream import Stream
+from edgellm.engine.readers import NAME, Reader
 
 AHEAD = 8  # pieces that may be computed before they are asked for
+MOST_BEGINNING = 2  # threads that encode prompts
+Item = Piece | PromptRead | Generation | BaseException
 
 
 class AsyncWorker:
-    """The thread that computes one answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
+    """One answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
 
-    def __init__(self, begin: Callable[[], Stream], reports: bool) -> None:
-        """`reports`: also tell how far the prompt is read."""
-        self._begin, self._loop, self._reports = begin, asyncio.get_running_loop(), reports
-        self._items: asyncio.Queue[Piece | PromptRead | Generation | BaseException] = asyncio.Queue()
-        self._room = threading.Semaphore(AHEAD)
+    def __init__(self, begin: Callable[[], Stream], *, reports: bool, drains: bool) -> None:
+        """`reports`: also tell how far the prompt is read. `drains`: the result is wanted, and no pieces."""
+        self._begin, self._loop, self._reports, self._drains = begin, asyncio.get_running_loop(), reports, drains
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._stream: Stream | None = None
+        self._reader: StreamReader | None = None
         self._cancelled = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        # A thread for each: one that reads several streams in turn would let each take the other's place in the model's queue.
-        threading.Thread(target=self._run, name="edgellm-async", daemon=True).start()
+        BEGINNING.add(self._begun)
 
-    async def next(self) -> Piece | PromptRead | Generation | BaseException:
+    async def next(self) -> Item:
         """What comes next: pieces, and at the end the result, or what the computing raised."""
         task = asyncio.current_task()
         if task is not None and task not in self._tasks:  # it may be cancelled while it does something else with a piece
@@ -39,9 +41,10 @@ class AsyncWorker:
         except asyncio.CancelledError:
             self.cancel()
             raise
-        self._room.release()
         if isinstance(item, Generation | BaseException):
             self._items.put_nowait(item)  # the end is for all that wait: one may close what another reads
+        elif self._reader is not None:
+            self._reader.make_room()
         return item
 
     @property
@@ -60,26 +63,84 @@ class AsyncWorker:
 
     def cancel(self) -> None:
         """End the computing at the next token, from any thread, without waiting."""
-        self._cancelled = True  # before the stream is looked for: `_run` does it the other way round
-        if self._stream is not None:
-            self._stream.cancel()
-        self._room.release()
+        self._cancelled = True  # before the stream is looked for: `_begun` does it the other way round
+        if self._reader is not None:
+            self._reader.cancel()
+
+    def _begun(self) -> None:
+        """Encode the prompt, and let the model's thread read the answer."""
+        try:
+            self._stream = stream = self._begin()
+            self._reader = StreamReader(stream, self._put, reports=self._reports, drains=self._drains)
+            if self._cancelled:
+                self._reader.cancel()
+            stream.add_reader(self._reader)
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, item: Item) -> bool:
+        """Bring an item to the loop; False where it is closed, and nobody waits for anything."""
+        try:
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+        except RuntimeError:
+            return False
+        return True
+
+
+class StreamReader(Reader):
+    """Brings the items of a stream to their queue, as long as that has room."""
+
+    def __init__(self, stream: Stream, put: Callable[[Item], bool], *, reports: bool, drains: bool) -> None:
+        super().__init__(stream.request)
+        self._stream, self._put = stream, put
+        self._put_items = self._taken_items = 0  # each counted in one thread only
+        stream.begin_reading(reports=reports, drains=drains)
+
+    @property
+    def wants(self) -> bool:
+        return self.request.cancelled or self._put_items - self._taken_items < AHEAD
+
+    def make_room(self) -> None:
+        """The loop has taken an item."""
+        self._taken_items += 1
+        if self._put_items - self._taken_items == AHEAD - 1:
+            self._stream.stir()
+
+    def cancel(self) -> None:
+        """End the answer at the next token."""
+        self._stream.cancel()
+        self._stream.stir()
+
+    def take(self, error: BaseException | None) -> None:
+        items, self.done = self._stream.taken(error)
+        for item in items:
+            self._put_items += 1
+            if not self._put(item):
+                self._stream.cancel()
+
+
+class Beginning:
+    """Encodes prompts in a few threads, which end when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._lock, self._jobs, self._threads = threading.Lock(), deque[Callable[[], None]](), 0
+
+    def add(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            if self._threads < MOST_BEGINNING:
+                self._threads += 1
+                threading.Thread(target=self._run, name=NAME, daemon=True).start()
 
     def _run(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for anything
-            try:
-                self._stream = stream = self._begin()
-                if self._cancelled:
-                    stream.cancel()
-                for item in stream.items() if self._reports else stream:
-                    self._tell(item)
-                    if not self._cancelled:
-                        self._room.acquire()
-                self._tell(stream.result)
-            except BaseException as error:
-                if self._stream is not None:
-                    self._stream.cancel()
-                self._tell(error)
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._threads -= 1
+                    return
+                job = self._jobs.popleft()
+            job()
+            del job
 
-    def _tell(self, item: Piece | PromptRead | Generation | BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+
+BEGINNING = Beginning()

@@ -12,7 +12,9 @@ from edgellm.api.events import EventMaker
 from edgellm.api.records import Event, Eviction, Generation, Piece, PromptRead
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
-from edgellm.errors import OptionError
+from edgellm.engine.readers import Reader
+from edgellm.engine.request import Request
+from edgellm.errors import ModelClosed, OptionError
 
 
 class Stream:
@@ -69,6 +71,42 @@ class Stream:
         finally:
             if answer.result is not None:
                 self._engine = None  # a kept stream must not keep a closed model's memory
+
+    # --- for readers that do not block ---------------------------------------------------------------------------------------
+    @property
+    def request(self) -> Request:
+        """What the engine computes."""
+        return self._answer
+
+    def begin_reading(self, *, reports: bool, drains: bool) -> None:
+        """`reports`: prompt progress is wanted; `drains`: no pieces are, only the result."""
+        self._answer.reports, self._answer.draining = reports, drains
+
+    def add_reader(self, reader: Reader) -> None:
+        """Let the engine's thread read the answer. Raises BackendError in a forked process."""
+        if self._engine is not None:
+            self._engine.readers.add(reader)
+
+    def stir(self) -> None:
+        """Let the engine's thread look at its readers again."""
+        engine = self._engine
+        if engine is not None:
+            engine.readers.stir()
+
+    def taken(self, error: BaseException | None) -> tuple[list[Piece | PromptRead | Generation | BaseException], bool]:
+        """What was delivered, and whether the answer is complete; `error` ends it where it is not."""
+        answer, items = self._answer, list[Piece | PromptRead | Generation | BaseException]()
+        if (read := answer.take_read()) is not None and answer.reports:
+            items.append(read)
+        if (piece := answer.take()) is not None:
+            items.append(piece)
+        if error is not None and answer.result is None:
+            answer.abort()
+            answer.error = answer.error or (error if isinstance(error, Exception) else ModelClosed(str(error)))
+        if answer.result is not None:
+            items.append(answer.error or answer.result)
+            self._engine = None  # a kept stream must not keep a closed model's memory
+        return items, answer.result is not None
 
     def cancel(self) -> None:
         """End the answer at the next token (or step of the prompt) without waiting for it; from any thread."""

@@ -7,11 +7,12 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from edgellm.backends.base import Executable, StepStopped
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.core import Core
+from edgellm.engine.readers import Readers
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
 from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError
@@ -51,6 +52,7 @@ class Engine:
         self.core = Core(executable, parallel, state_bytes)
         self._driver = 0  # the thread that drives; only this thread changes it to and from its own number
         self._reserved = 0  # callers that want the executable for themselves
+        self.readers = Readers(self)
 
     # --- state ---------------------------------------------------------------------------------------------------------------
     @property
@@ -61,6 +63,11 @@ class Engine:
     def forked(self) -> bool:
         """This process is a fork of the one that loaded the model, whose threads do not exist here."""
         return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raises BackendError in a forked process."""
+        if os.getpid() != self._process:
+            raise BackendError("the model was loaded before this process was forked and cannot be used here; load it again.")
 
     def check(self) -> Executable:
         """The executable. Raises ModelClosed."""
@@ -130,8 +137,7 @@ class Engine:
 
         Raises the request's error, BackendError in a forked process, ModelClosed.
         """
-        if os.getpid() != self._process:
-            raise BackendError("the model was loaded before this process was forked and cannot be used here; load it again.")
+        self.check_process()
         core, thread = self.core, threading.get_ident()
         nested = self._driver == thread  # called by a function that a step calls, or by a signal handler
         outer = core.in_step if nested else ()
@@ -178,6 +184,79 @@ class Engine:
                 self._hand_over()
         if request.error is not None:
             raise request.error
+
+    def run_many(self, requests: Sequence[Request], wake: threading.Condition, stirred: Callable[[], bool]) -> None:
+        """Wait until there is output of some requests, and deliver it; this thread drives unless another one does.
+
+        Those that are not `awaited` afterwards are ready; the others are computed by other threads meanwhile. It also ends when
+        `stirred()` is true, after `wake` was notified. A request's error stays in it. Raises ModelClosed.
+        """
+        core, thread = self.core, threading.get_ident()
+        step: Step | None = None
+        outcomes: Sequence[Outcome] = ()
+        try:
+            while True:
+                with self.lock:
+                    if step is None:
+                        for request in requests:
+                            if not request.awaited:
+                                request.wake = wake
+                                self._enter(request, id(request))
+                    else:
+                        core.in_step = ()
+                        core.postprocess(step, outcomes)
+                    step, last = self._next_of_many(requests, thread, wake, stirred), step
+                    if step is None:
+                        break
+                    core.in_step = tuple(step.requests)
+                try:
+                    outcomes = self._compute(step)
+                except Exception as error:
+                    with self.lock:
+                        if step.submitted_ahead:
+                            core.forget(step)
+                    outcomes = [Outcome(request, None, error) for request in step.requests]
+            if last is not None and self._driver == thread and self.check().runs_ahead:
+                self._submit_ahead(last, ())
+        finally:
+            with self.lock:
+                if self._driver == thread:
+                    core.in_step, self._driver = (), 0
+                for request in requests:
+                    if request.finished:
+                        request.awaited = False
+                        core.remove(request)
+                    elif request.ready:
+                        request.awaited = False
+                        core.pause(request)
+                self._hand_over()
+
+    def _next_of_many(
+        self, requests: Sequence[Request], thread: int, wake: threading.Condition, stirred: Callable[[], bool]
+    ) -> Step | None:
+        """As `_next_step`; None where some are ready, whose output is delivered, or where the reader was stirred."""
+        while not stirred() and not any(request.ready for request in requests):
+            running, waiting = False, set(self.core.waiting)
+            for request in requests:
+                if not request.running and request not in waiting:
+                    self.core.add(request)
+                running = running or request.running
+            if running and not self._reserved and self._driver in (0, thread):
+                self.check()
+                self._driver = thread
+                step = self.core.schedule()
+                if step is not None:
+                    return step
+            else:
+                if self._driver == thread:
+                    self._driver = 0
+                    self._hand_over()
+                wake.wait(WAIT)
+                self.check()
+        for request in requests:
+            if request.ready:
+                request.deliver()
+        return None
 
     def _enter(self, request: Request, thread: int) -> None:
         """The reader in this thread begins to wait."""

@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,53 @@ def test_a_loop_that_is_closed_leaves_no_thread_behind(model: edgellm.Model) -> 
     del stream
     until(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
     assert np.isfinite(model.logits([1])).all()
+
+
+def test_many_answers_share_few_threads(model: edgellm.Model) -> None:
+    prompts = ["abcdefgh"[k % 5 :] for k in range(200)]
+    wanted = {prompt: model.generate(prompt, max_tokens=6, **OPTIONS).text for prompt in set(prompts)}
+    most = 0
+
+    async def ask(prompt: str) -> str:
+        nonlocal most
+        text = ""
+        async for piece in model.astream(prompt, max_tokens=6, **OPTIONS):
+            most = max(most, sum(thread.name == "edgellm-async" for thread in threading.enumerate()))
+            text += piece
+        return text
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*map(ask, prompts))
+
+    assert asyncio.run(main()) == [wanted[prompt] for prompt in prompts]
+    assert 1 <= most <= 3
+
+
+def test_a_reader_that_stopped_goes_on(model: edgellm.Model) -> None:
+    wanted = model.generate("abc", max_tokens=60, **OPTIONS).text
+
+    async def main() -> str:
+        stream, text = model.astream("abc", max_tokens=60, **OPTIONS), ""
+        async for piece in stream:
+            text += piece
+            if len(text) % 7 == 0:
+                await asyncio.sleep(0.01)
+        return text
+
+    assert asyncio.run(main()) == wanted
+
+
+def test_closing_the_model_ends_answers_of_loops(tmp_path: Path) -> None:
+    async def main() -> None:
+        with edgellm.load(tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe")) as own:
+            streams = [own.astream("a", max_tokens=None, processors=[Slow()], **OPTIONS) for _ in range(5)]
+            await anext(streams[0])
+            tasks = [asyncio.create_task(stream.drain()) for stream in streams]
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(own.close)
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            assert isinstance(end, edgellm.ModelClosed) or end.stop_reason == "cancelled"
+
+    asyncio.run(main())
+    until(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
