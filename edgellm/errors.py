@@ -46,6 +46,7 @@ __all__ = [
     "NotEnoughMemory",
     "NumericError",
     "OptionError",
+    "QueueFull",
     "SchemaError",
     "SessionError",
     "ShapeMismatch",
@@ -122,6 +123,10 @@ class ContextFull(EdgeError):
         error = cls(message)
         error.numbers = (tokens, limit)
         return error
+
+
+class QueueFull(EdgeError):
+    """A request that was refused because as many wait already as `load(queue=...)` allows; later it may be taken."""
 
 
 class NumericError(EdgeError):

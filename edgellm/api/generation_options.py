@@ -15,6 +15,8 @@ from edgellm.errors import OptionError, shown
 from edgellm.sampling import Processor, SamplingKeywords
 
 MOST_LOGPROBS = 100
+Priority = Literal["foreground", "background"]
+PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
 MaxTokens = int | None | Literal["context"]
 PromptProgress = Callable[[int, int], None]  # (tokens of the prompt that were read, all of them)
 
@@ -35,6 +37,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
     stop_loops: bool | None  # end answers that repeat themselves; None: in `chat` alone
     # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
     draft: str | os.PathLike[str] | None
+    priority: Priority | None  # "background" gives way to all that is in the foreground; None: as the session was opened
 
 
 OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeywords.__annotations__)
@@ -54,6 +57,7 @@ class GenerationOptions:
     logprobs: int | None = None
     stop_loops: bool = False
     draft: str | None = None
+    priority: Priority | None = None
 
 
 def parse(
@@ -80,7 +84,16 @@ def parse(
         _logprobs(options.get("logprobs")),
         stop_loops if loops is None else check_flag("stop_loops", loops),
         _draft(options.get("draft")),
+        None if (priority := options.get("priority")) is None else check_priority(priority),
     )
+
+
+def check_priority(asked: object) -> Priority:
+    """One of the priorities. Raises OptionError."""
+    found = next((each for each in PRIORITIES if isinstance(asked, str) and each == asked), None)
+    if found is None:
+        raise OptionError(f'priority={shown(asked)} does not exist; choose "foreground" or "background".')
+    return found
 
 
 def _check_names(sampling: Iterable[str]) -> None:

@@ -52,6 +52,7 @@ def load(
     sinks: int = 4,
     kv_type: str | None = None,
     parallel: int = 1,
+    queue: int | None = None,
     context_policy: ContextPolicy = "ring",
     pinned: int = 0,
     adapters: Asked = (),
@@ -73,7 +74,7 @@ def load(
     of at most so many tokens. `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory), "q4_0" (a
     quarter) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
     `parallel`: how many conversations are computed at a time, in shared steps, and kept when they are over; each has keys and
-    values of its own.
+    values of its own. `queue`: how many others may wait; more raise QueueFull. None for any number.
     `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is
     written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns" leaves out whole turns of a chat, oldest
     first, but for system messages, those with `"pinned": True` and the last; an answer ends where the context is full.
@@ -92,7 +93,7 @@ def load(
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
-    parallel = _parallel(parallel)
+    parallel, queue = _parallel(parallel), _queue(queue)
     backend_choice.check_name(backend)
     sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
@@ -158,7 +159,9 @@ def load(
             pinned=layout.classes[0].sinks,
             vision=vision_of(encoder) if encoder is not None else None,
         )
-        engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
+        engine = Engine(
+            executable, weights, gguf.path, positions=positions, parallel=parallel, queue=queue, state_bytes=info.kv_bytes
+        )
         return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder)
     except BaseException as error:
         if tokenizer is not None:
@@ -197,6 +200,14 @@ def _parallel(asked: object) -> int:
     count = as_int(asked)
     if count is None or not 1 <= count <= MOST_PARALLEL:
         raise OptionError(f"parallel={shown(asked)} is not possible; give a number from 1 to {MOST_PARALLEL}.")
+    return count
+
+
+def _queue(asked: object) -> int | None:
+    """A number of requests that may wait. Raises OptionError."""
+    count = as_int(asked)
+    if asked is not None and (count is None or count < 0):
+        raise OptionError(f"queue={shown(asked)} is not possible; give a number of requests, 0 or greater, or None for any number.")
     return count
 
 

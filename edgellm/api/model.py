@@ -21,10 +21,10 @@ from edgellm.api.context_policy import ContextPolicy, Visible
 from edgellm.api.drafts import Drafts
 from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.api.generating import Generating, Source
-from edgellm.api.generation_options import GenerationOptions
+from edgellm.api.generation_options import GenerationOptions, Priority
 from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.api.records import Generation, LoadStats, ModelInfo, Piece, StopReason, TokenLogprobs
-from edgellm.api.session import Priority, Session
+from edgellm.api.session import Session
 from edgellm.api.stream import Stream
 from edgellm.api.tools import Toolbox
 from edgellm.api.vision import Seeing
@@ -274,7 +274,8 @@ class Model(Generating, AsyncEmbedding, Seeing):
                 {*suppressed, *(end_tokens if options.ignore_eos else ())},
             ),
         )
-        return Stream(self.engine, spec, session=source.session, background=source.background)
+        background = source.background if asked.priority is None else asked.priority == "background"
+        return Stream(self.engine, spec, session=source.session, background=background)
 
     def _kept(self, messages: Visible | None) -> int | None:
         """How many of the first tokens stay; None for the sinks alone."""

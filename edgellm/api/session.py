@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.generating import Generating, Source
+from edgellm.api.generation_options import Priority, check_priority
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import Conversation, SessionCache
-from edgellm.errors import OptionError, SessionError, shown
+from edgellm.errors import SessionError
 
 if TYPE_CHECKING:
     from edgellm.api.model import Model
-
-Priority = Literal["foreground", "background"]
-PRIORITIES = ("foreground", "background")
 
 
 class Session(Generating):
@@ -36,9 +34,7 @@ class Session(Generating):
         adapters: int = 0,
         cache: SessionCache | None = None,
     ) -> None:
-        if not isinstance(priority, str) or priority not in PRIORITIES:
-            raise OptionError(f'priority={shown(priority)} does not exist; choose "foreground" or "background".')
-        self.priority: Priority = priority
+        self.priority: Priority = check_priority(priority)
         self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
         self._model, self._cache = model, cache or SessionCache(adapters=adapters)
         self._closed = False

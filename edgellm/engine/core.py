@@ -15,7 +15,7 @@ from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
 from edgellm.engine.scheduler import Candidate, Limits, plan
 from edgellm.engine.step import Outcome, Part, Step
-from edgellm.errors import NumericError
+from edgellm.errors import NumericError, QueueFull
 
 
 class Core:
@@ -26,8 +26,8 @@ class Core:
     been paused for that request's patience, and a background request for a foreground one. A request that was dropped is forgotten.
     """
 
-    def __init__(self, executable: Executable, parallel: int, state_bytes: int) -> None:
-        self.parallel = parallel
+    def __init__(self, executable: Executable, parallel: int, state_bytes: int, queue: int | None = None) -> None:
+        self.parallel, self.queue = parallel, queue  # requests that run, and that may wait; None: any number
         self.closing = False  # no request starts any more
         self.cache = PrefixCache(executable, parallel, state_bytes)
         self.waiting: deque[Request] = deque()
@@ -53,7 +53,7 @@ class Core:
     # --- admission ---------------------------------------------------------------------------------------------------------
     def add(self, request: Request, *, nested: bool = False) -> None:
         """Let a request run as soon as there is room: foreground first, else in order. One that is `nested` in a step runs at once:
-        the readers of all others wait for it."""
+        the readers of all others wait for it. Raises QueueFull for a new one."""
         if nested:
             self._start(request)
         elif request not in self.waiting:
@@ -62,6 +62,9 @@ class Core:
                 at -= 1
             self.waiting.insert(at, request)
         self.admit()
+        if self.queue is not None and len(self.waiting) > self.queue and not request.last_step and request in self.waiting:
+            self.waiting.remove(request)
+            raise QueueFull(f"{self.queue} requests wait already, as many as queue={self.queue} allows; try again later.")
 
     def admit(self) -> None:
         """Start waiting requests while there is room."""

@@ -15,7 +15,7 @@ from edgellm.engine.core import Core
 from edgellm.engine.readers import Readers
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
-from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError
+from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError, QueueFull
 from edgellm.weights import WeightStore
 
 ENDS = 256  # bytes at the ends of a weight that distinguish it from another one
@@ -38,9 +38,11 @@ class Engine:
         *,
         positions: int | None,
         parallel: int = 1,
+        queue: int | None = None,
         state_bytes: int = 0,
     ) -> None:
-        """`positions`: number of learned positions, None where they are computed. `parallel`: requests that run at a time."""
+        """`positions`: number of learned positions, None where they are computed. `parallel`: requests that run at a time; `queue`:
+        those that may wait, None for any number."""
         self.positions, self.layout, self._path = positions, executable.layout, path
         self.lock = threading.RLock()
         self._role_free = threading.Condition(self.lock)  # for callers that want the executable for themselves
@@ -49,7 +51,7 @@ class Engine:
         self._stepping = threading.Lock()  # held while executable and weights are used
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._process = os.getpid()
-        self.core = Core(executable, parallel, state_bytes)
+        self.core = Core(executable, parallel, state_bytes, queue)
         self._driver = 0  # the thread that drives; only this thread changes it to and from its own number
         self._reserved = 0  # callers that want the executable for themselves
         self.readers = Readers(self)
@@ -239,7 +241,7 @@ class Engine:
             running, waiting = False, set(self.core.waiting)
             for request in requests:
                 if not request.running and request not in waiting:
-                    self.core.add(request)
+                    self._add_one_of_many(request)
                 running = running or request.running
             if running and not self._reserved and self._driver in (0, thread):
                 self.check()
@@ -257,6 +259,14 @@ class Engine:
             if request.ready:
                 request.deliver()
         return None
+
+    def _add_one_of_many(self, request: Request) -> None:
+        """As `Core.add`; where the queue is full, the request ends with that error."""
+        try:
+            self.core.add(request)
+        except QueueFull as error:
+            request.error = error
+            request.abort()
 
     def _enter(self, request: Request, thread: int) -> None:
         """The reader in this thread begins to wait."""

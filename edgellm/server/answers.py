@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any  # Any: options of the library
 
 from starlette.requests import Request
 
@@ -29,6 +30,12 @@ class Notes:
         counts = f"prompt={self.prompt} cached={self.cached} generated={self.generated}"
         dropped = f" evicted={self.evicted}" if self.evicted else ""
         return f" model={self.model} {counts}{dropped} ttft={self.first:.3f}s stop={self.stop}"
+
+
+def defaults(request: Request, loaded: Loaded) -> dict[str, Any]:
+    """Options of an answer where the request's body does not say otherwise: what the model's makers recommend, and the priority."""
+    background = request.headers.get("x-priority", "").strip().lower() == "background"
+    return {**loaded.offered.sampling, **({"priority": "background"} if background else {})}
 
 
 def note(request: Request, loaded: Loaded, *answers: Generation) -> None:

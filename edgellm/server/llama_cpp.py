@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import __version__
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.openai import problem_body
@@ -93,7 +93,7 @@ class LlamaCpp:
         async with self._models.use(body.model) as loaded:
             if body.n_predict is not None and body.max_tokens is None:
                 body.max_tokens = body.n_predict
-            options = {**loaded.offered.sampling, **body.sampling(self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.sampling(self._settings.max_tokens)}
             ids = await asyncio.to_thread(loaded.model.fill_in_prompt, body.input_prefix + body.prompt, body.input_suffix)
             async for event in pinged(loaded.model.astream(ids, **options)):
                 if event is None:

@@ -192,7 +192,7 @@ class Models:
         """Load one, after unloading idle ones where memory is short, least recently used first."""
         async with self._one_load:
             since = time.monotonic()
-            options = {"parallel": 4, "context_policy": "error", **self._settings.load}
+            options = {"parallel": 4, "queue": 64, "context_policy": "error", **self._settings.load}
             while True:
                 try:
                     model = await asyncio.to_thread(edgellm.load, offered.source, **options)

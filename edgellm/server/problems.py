@@ -23,10 +23,12 @@ _STATUS: tuple[tuple[type[EdgeError], int, str | None], ...] = (  # the first th
     (edgellm.TemplateError, 400, None),
     (edgellm.NoTokenizer, 400, None),
     (edgellm.SessionError, 400, None),
+    (edgellm.QueueFull, 429, "rate_limit_exceeded"),
     (edgellm.NotEnoughMemory, 503, "not_enough_memory"),
     (edgellm.ModelClosed, 503, "model_closed"),
     (edgellm.DownloadError, 502, None),
 )
+RETRY_AFTER = "2"  # seconds
 OUR_FAULT = "the server failed to answer; its log says why"
 
 
@@ -36,7 +38,7 @@ def problem_of(error: BaseException) -> Problem:
         return error
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            problem = Problem(status, str(error), code=code)
+            problem = Problem(status, str(error), code=code, headers={"retry-after": RETRY_AFTER} if status == 429 else None)
             if isinstance(error, edgellm.ContextFull):
                 problem.numbers = error.numbers
             return problem

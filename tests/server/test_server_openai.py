@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import openai
@@ -12,6 +16,7 @@ from serving import LONG, Running, running, until, user
 
 import edgellm
 
+CHAT = "/v1/chat/completions"
 GREEDY: dict[str, Any] = {"model": "guide", "temperature": 0}
 
 
@@ -116,3 +121,38 @@ def test_a_model_is_unloaded_and_loaded_again() -> None:
         until(lambda: not server.models())
         assert server.ask("/v1/chat/completions", {"messages": user(), "max_tokens": 2})[0] == 200
         until(lambda: not server.models())
+
+
+def test_a_full_queue_is_told_and_the_foreground_comes_first() -> None:
+    with running(load={"parallel": 1, "queue": 2}) as server, contextlib.ExitStack() as stack:
+        body = {"messages": user(), "stream": True, **LONG, "max_tokens": 400}
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        first = pool.submit(server.ask, CHAT, body)
+        until(lambda: server.busy() == 1)
+        order: list[str] = []
+
+        def ask(name: str, headers: dict[str, str]) -> int:
+            status, _ = server.ask(CHAT, {"messages": user(), "max_tokens": 3}, headers=headers)
+            order.append(name)
+            return status
+
+        background = pool.submit(ask, "background", {"x-priority": "background"})
+        until(lambda: server.busy() == 2)
+        foreground = pool.submit(ask, "foreground", {})
+        until(lambda: server.busy() == 3)
+        status, headers, answer = server.exchange(CHAT, {"messages": user()})
+        assert status == 429 and headers["retry-after"] == "2" and json.loads(answer)["error"]["code"] == "rate_limit_exceeded"
+        assert first.result()[0] == background.result() == foreground.result() == 200
+        assert order == ["foreground", "background"]
+
+
+def test_many_clients_at_once_get_the_answers_of_one() -> None:
+    with running(load={"parallel": 4, "queue": 200}) as server, ThreadPoolExecutor(60) as pool:
+        questions = [f"What is {word}?" for word in ("edgellm", "a token", "GGUF")]
+        ask = partial(server.ask, CHAT)
+        bodies = [{"messages": user(text), "max_tokens": 8, "temperature": 0} for text in questions]
+        alone = [ask(body)[1]["choices"][0]["message"]["content"] for body in bodies]
+        futures = [pool.submit(ask, bodies[k % 3]) for k in range(60)]
+        until(lambda: server.busy() > 8)
+        assert sum(thread.name.startswith("edgellm") for thread in threading.enumerate()) <= 6
+        assert [each.result()[1]["choices"][0]["message"]["content"] for each in futures] == [alone[k % 3] for k in range(60)]

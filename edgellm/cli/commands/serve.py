@@ -44,6 +44,9 @@ def serve(
     parallel: Annotated[
         int, typer.Option("-np", "--parallel", metavar="N", callback=number(1, 256), help="Answers that are written at a time.")
     ] = 4,
+    queue: Annotated[
+        int, typer.Option("--queue", metavar="N", callback=number(0), help="Requests that may wait; others get status 429.")
+    ] = 64,
     keep_alive: Annotated[
         str, typer.Option("--keep-alive", metavar="TIME", help="Unload a model this long after its last answer; -1 for never.")
     ] = "5m",
@@ -107,6 +110,7 @@ def serve(
         max_tokens=max_tokens,
         load=options.given(
             parallel=parallel,
+            queue=queue,
             context=context,
             threads=threads,
             threads_batch=threads_batch,

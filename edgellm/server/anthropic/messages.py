@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import Event, ToolCall
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.anthropic.requests import CountBody, MessagesBody
 from edgellm.server.anthropic.shapes import call_id, contents, ending, event, failed, usage
 from edgellm.server.bodies import read
@@ -45,14 +45,14 @@ class Messages:
 
     async def _whole(self, request: Request, body: MessagesBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, **_options(loaded, body))
+            answer = await loaded.model.achat(body.conversation, **_options(request, loaded, body))
             note(request, loaded, answer)
             more = {"content": contents(answer), **ending(loaded.model, answer, body.stops), "usage": usage(answer.stats)}
             return JSONResponse({**_head(body, loaded), **more})
 
     async def _stream(self, request: Request, body: MessagesBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, stream=True, **_options(loaded, body))
+            answer = await loaded.model.achat(body.conversation, stream=True, **_options(request, loaded, body))
             blocks, begun = Blocks(), False
             async for item in pinged(answer):
                 if not begun:
@@ -116,8 +116,8 @@ class Blocks:
         return begun + event("content_block_delta", index=self.count - 1, delta=delta) + self.close()
 
 
-def _options(loaded: Loaded, body: MessagesBody) -> dict[str, Any]:
-    return {**loaded.offered.sampling, **body.options(loaded.model)}
+def _options(request: Request, loaded: Loaded, body: MessagesBody) -> dict[str, Any]:
+    return {**defaults(request, loaded), **body.options(loaded.model)}
 
 
 def _head(body: MessagesBody, loaded: Loaded) -> dict[str, Any]:

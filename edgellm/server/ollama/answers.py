@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import AsyncStream, Event, Generation
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.ollama.requests import ChatBody, GenerateBody, Generating, moment
@@ -86,7 +86,7 @@ class Answers:
         since = time.perf_counter()
         async with self._models.use(body.wanted, body.kept) as loaded:
             load_seconds = time.perf_counter() - since
-            options = {**loaded.offered.sampling, **body.generation(loaded.model, self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.generation(loaded.model, self._settings.max_tokens)}
             answer = await begin(loaded, options)
             async for event in pinged(answer):
                 if event is None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import AsyncStream, Event, Generation, Model, Stats, ToolCall
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
 from edgellm.server.openai.requests import ChatBody
@@ -37,7 +37,7 @@ class Chat:
 
     async def _whole(self, request: Request, body: ChatBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            options = {**loaded.offered.sampling, **body.options(loaded.model, self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
             answers = [await loaded.model.achat(body.conversation, **seeded(options, k)) for k in range(body.n or 1)]
             note(request, loaded, *answers)
             choices = [_choice(loaded.model, answer, index) for index, answer in enumerate(answers)]
@@ -46,7 +46,7 @@ class Chat:
 
     async def _stream(self, request: Request, body: ChatBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            options = {**loaded.offered.sampling, **body.options(loaded.model, self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
             head = completion_head("chatcmpl", "chat.completion.chunk", loaded.name)
             answers = list[Generation]()
             for index in range(body.n or 1):

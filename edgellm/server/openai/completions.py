@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import AsyncStream, Generation, Model
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
 from edgellm.server.openai.chat import DONE, FINISH, PING, completion_head, seeded, sse, sse_problem, timings
@@ -67,7 +67,7 @@ class Completions:
     async def _whole(self, request: Request, body: CompletionBody) -> Response:
         async with self._models.use(body.model) as loaded:
             model, choices, answers, prompts = loaded.model, list[dict[str, Any]](), list[Generation](), 0
-            options = {**loaded.offered.sampling, **body.options(self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
             for prompt in body.prompts:
                 ids = await asyncio.to_thread(body.ids, model, prompt)
                 for k in range(body.n or 1):
@@ -83,7 +83,7 @@ class Completions:
     async def _stream(self, request: Request, body: CompletionBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
             model, answers, prompts, index = loaded.model, list[Generation](), 0, 0
-            options = {**loaded.offered.sampling, **body.options(self._settings.max_tokens)}
+            options = {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
             head = completion_head("cmpl", "text_completion", loaded.name)
             for prompt in body.prompts:
                 ids = await asyncio.to_thread(body.ids, model, prompt)

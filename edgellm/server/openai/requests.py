@@ -69,6 +69,8 @@ class Sampled(BaseModel):
             options["stop"] = stops
         if self.logit_bias:
             options["logit_bias"] = self.logit_bias
+        if self.service_tier == "flex":
+            options["priority"] = "background"
         if self.truncation == "auto":
             options["context_policy"] = "drop-oldest-turns"
         return options

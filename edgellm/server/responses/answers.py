@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import Generation
-from edgellm.server.answers import note
+from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.problems import Problem
@@ -46,13 +46,13 @@ class Responses:
 
     async def _whole(self, request: Request, body: ResponsesBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, **self._options(loaded, body))
+            answer = await loaded.model.achat(body.conversation, **self._options(request, loaded, body))
             note(request, loaded, answer)
             return JSONResponse(_finished(_begun(body, loaded), answer, items_of(answer)))
 
     async def _stream(self, request: Request, body: ResponsesBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, stream=True, **self._options(loaded, body))
+            answer = await loaded.model.achat(body.conversation, stream=True, **self._options(request, loaded, body))
             response, items, begun = _begun(body, loaded), Items(), False
             async for event in pinged(answer):
                 if not begun:
@@ -70,8 +70,8 @@ class Responses:
                 else:
                     yield items.push(event)
 
-    def _options(self, loaded: Loaded, body: ResponsesBody) -> dict[str, Any]:
-        return {**loaded.offered.sampling, **body.options(loaded.model, self._settings.max_tokens)}
+    def _options(self, request: Request, loaded: Loaded, body: ResponsesBody) -> dict[str, Any]:
+        return {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
 
 
 def _failed(problem: Problem) -> bytes:

@@ -40,6 +40,7 @@ class ResponsesBody(BaseModel):
     reasoning: ReasoningAsked | None = None
     text: TextAsked | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None
     previous_response_id: str | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -85,6 +86,8 @@ class ResponsesBody(BaseModel):
         form = self.text.format if self.text else None
         if form is not None and form.get("type") == "json_schema":
             form = {"type": "json_schema", "json_schema": form}
+        if self.service_tier == "flex":
+            options["priority"] = "background"
         if self.truncation == "auto":
             options["context_policy"] = "drop-oldest-turns"
         return options | form_of(form)
