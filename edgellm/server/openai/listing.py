@@ -8,6 +8,7 @@ from typing import Any  # Any: JSON
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from edgellm import Model
 from edgellm.server.models import Models, Offered
 
 
@@ -27,6 +28,7 @@ class Listing:
 
     def _described(self, offered: Offered) -> dict[str, Any]:
         loaded, installed = self._models.loaded.get(offered.source), offered.installed
+        known = {} if loaded is None else _known(loaded.model)
         return {
             "id": offered.name,
             "object": "model",
@@ -38,6 +40,13 @@ class Listing:
             "meta": {
                 "loaded": loaded is not None,
                 "size": installed.size if installed else None,
-                **({"n_ctx": loaded.model.context, "n_ctx_train": loaded.model.info.context_train} if loaded else {}),
+                **known,
             },
         }
+
+
+def _known(model: Model) -> dict[str, Any]:
+    """What only a loaded model can say of itself."""
+    info = model.info
+    thinking = model.thinking if info.has_template else "no"
+    return {"n_ctx": model.context, "n_ctx_train": info.context_train, "thinking": thinking, "vision": bool(info.vision)}
