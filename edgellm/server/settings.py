@@ -17,6 +17,7 @@ REQUEST_SECONDS = 30.0  # for a request's head and body together
 STALL_SECONDS = 30.0  # that a client may leave a full connection unread
 IDLE_SECONDS = 75  # that a connection is kept between two requests
 PING_SECONDS = 5.0  # between two signs of life while a prompt is read
+PROGRESS_SECONDS = 0.5  # between two reports of how far it is read, where the protocol has a place for them
 STOP_SECONDS = 2  # for answers under way, once the server is told to stop
 
 

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from edgellm import AsyncStream, EdgeError, Event
 from edgellm.server.bodies import ClientGone
 from edgellm.server.problems import Problem, problem_of
-from edgellm.server.settings import PING_SECONDS
+from edgellm.server.settings import PING_SECONDS, PROGRESS_SECONDS
 
 Result = TypeVar("Result")
 Chunks = AsyncGenerator[bytes, None]
@@ -48,8 +48,12 @@ async def _ended(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def pinged(answer: AsyncStream) -> AsyncIterator[Event | None]:
-    """The events of an answer but those of its prompt; None where nothing came for `PING_SECONDS`, at first too."""
+async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncIterator[Event | None]:
+    """The events of an answer; None where nothing came for `PING_SECONDS`, at first too.
+
+    Events of the prompt count as nothing, unless `progress` asks for one every `PROGRESS_SECONDS`.
+    """
+    quiet = PROGRESS_SECONDS if progress else PING_SECONDS
     events, pending, since = answer.events(), None, time.monotonic()
     try:
         while True:
@@ -63,10 +67,10 @@ async def pinged(answer: AsyncStream) -> AsyncIterator[Event | None]:
                     return
                 finally:
                     pending = None
-            if event is not None and event.kind == "prompt" and time.monotonic() - since < PING_SECONDS:
+            if event is not None and event.kind == "prompt" and time.monotonic() - since < quiet:
                 continue
             since = time.monotonic()
-            yield None if event is not None and event.kind == "prompt" else event
+            yield None if event is not None and event.kind == "prompt" and not progress else event
     finally:
         if pending is not None:
             await _ended(pending)

@@ -63,12 +63,14 @@ class Chat:
 async def _chunks(model: Model, answer: AsyncStream, head: dict[str, Any], index: int) -> AsyncIterator[bytes]:
     """One choice as chunks: the role once the prompt is accepted, the text, and the reason of its end."""
     begun, calls = False, 0
-    async for event in pinged(answer):
+    async for event in pinged(answer, progress=True):
         if not begun:
             begun = True
             yield _delta(head, index, {"role": "assistant", "content": ""})
         if event is None:
             yield PING
+        elif event.prompt is not None:
+            yield f": prompt {event.prompt.done}/{event.prompt.total}\n\n".encode()
         elif event.kind == "thinking":
             yield _delta(head, index, {"reasoning_content": event.text, "reasoning": event.text})
         elif event.kind == "text":

@@ -37,11 +37,7 @@ class Listing:
             "created_at": datetime.fromtimestamp(installed.modified if installed else 0, UTC).isoformat(),
             "created": int(installed.modified) if installed else 0,
             "owned_by": installed.store if installed else "local",
-            "meta": {
-                "loaded": loaded is not None,
-                "size": installed.size if installed else None,
-                **known,
-            },
+            "meta": {"loaded": loaded is not None, "size": installed.size if installed else None, **known},
         }
 
 

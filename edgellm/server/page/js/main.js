@@ -43,7 +43,7 @@ function modelChanged() {
   const chosen = model();
   byId("attach").hidden = !chosen?.vision;
   byId("think").hidden = chosen?.thinking !== "optional";
-  showContext(null);
+  showContext(tree.path().findLast((each) => each.usage)?.usage);
 }
 
 function showContext(usage) {
@@ -100,10 +100,10 @@ async function openChat(id) {
   tree = new Tree(await store.readMessages(id), chat.selected);
   for (const each of tree.byId.values()) if (each.running) { each.running = false; each.note = "Interrupted."; }
   history.replaceState(null, "", `#${id}`);
-  if (offered.some((each) => each.id === chat.model)) { select.value = chat.model; modelChanged(); }
+  if (offered.some((each) => each.id === chat.model)) select.value = chat.model;
+  modelChanged();
   draw();
   thread.toEnd(false);
-  showContext(tree.path().findLast((each) => each.usage)?.usage);
   listChats();
   closeSidebar();
 }
