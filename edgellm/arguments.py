@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgellm.errors import OptionError, shown
+from edgellm.errors import OptionError
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -26,12 +26,12 @@ def as_int(value: object) -> int | None:
 def check_flag(name: str, asked: object) -> bool:
     """True or False, NumPy's too. Raises OptionError, naming the option."""
     if not isinstance(asked, bool | np.bool_):
-        raise OptionError(f"{name}={shown(asked)} is not possible; give True or False.")
+        raise OptionError(option=name, value=asked, advice="give True or False")
     return bool(asked)
 
 
 def check_progress(progress: Function | None, arguments: str) -> Function | None:
     """A progress callback or None. Raises OptionError, naming the arguments that it would get."""
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress={shown(progress)} cannot be called; give a function of {arguments}, or None.")
+        raise OptionError("cannot be called", option="progress", value=progress, advice=f"give a function of {arguments}, or None")
     return progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 from edgellm.formats.errors import (
@@ -67,10 +68,42 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+@dataclass(frozen=True, slots=True)
+class OptionValue:
+    """An option with a value as a part of a message: `context=512` in Python, which the command line shows as `--context 512`."""
+
+    option: str
+    value: object
+
+    def __str__(self) -> str:
+        return f"{self.option}={shown(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextNumber:
+    """Which of several texts a message is about: `texts[3]` in Python, which the command line shows as line 4."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"texts[{self.index}]"
+
+
 class OptionError(EdgeError):
-    """An option or argument outside its range; names the option and the value."""
+    """An option or argument outside its range; names the option and the value.
+
+    Attributes: `option` (its Python name, "" where the text names none), `value`, `problem` ("is not a tuple"; "" where the value
+    is just not possible), and `advice` ("give 1 or more").
+    """
 
     exit_code = 2
+
+    def __init__(self, problem: str = "", *more: object, option: str = "", value: object = None, advice: str = "") -> None:
+        self.option, self.value, self.problem, self.advice = option, value, problem, advice
+        if option:
+            super().__init__(OptionValue(option, value), f" {problem or 'is not possible'}; {advice}.")
+        else:
+            super().__init__(problem, *more)
 
 
 class SchemaError(OptionError):
@@ -118,9 +151,9 @@ class ContextFull(EdgeError):
     numbers: tuple[int, int] | None = None
 
     @classmethod
-    def of_prompt(cls, message: str, tokens: int, limit: int) -> Self:
+    def of_prompt(cls, *message: object, tokens: int, limit: int) -> Self:
         """The error of a prompt that does not fit."""
-        error = cls(message)
+        error = cls(*message)
         error.numbers = (tokens, limit)
         return error
 

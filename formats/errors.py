@@ -12,8 +12,11 @@ class EdgeError(Exception):
     exit_code = 3
 
     def __str__(self) -> str:
-        """The text, with names of files and tensors in it that could steer a terminal written as escapes."""
-        text = super().__str__()
+        return self.worded(str)
+
+    def worded(self, word: Callable[[object], str]) -> str:
+        """The text, with `word` for the parts that are no text, and with names in it that could steer a terminal as escapes."""
+        text = "".join(part if isinstance(part, str) else word(part) for part in self.args)
         return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 

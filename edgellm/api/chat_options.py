@@ -8,6 +8,7 @@ from typing import Any  # tools and template options hold values of many types
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.arguments import as_int, check_flag
 from edgellm.errors import OptionError, shown
+from edgellm.options.generation import THINK_BUDGET
 
 TAKEN = ("self", "messages", "tools")  # names of `ChatTemplate.render`
 
@@ -33,7 +34,7 @@ def check_rounds(asked: object) -> int:
     """Rounds of calls. Raises OptionError."""
     number = as_int(asked)
     if number is None or number < 1:
-        raise OptionError(f"max_rounds={shown(asked)} is not possible; give a number of rounds, 1 or greater.")
+        raise OptionError(option="max_rounds", value=asked, advice="give a number of rounds, 1 or greater")
     return number
 
 
@@ -57,7 +58,4 @@ def check_think(asked: object) -> bool | None:
 
 def check_budget(asked: object) -> int | None:
     """Tokens of thinking. Raises OptionError."""
-    number = as_int(asked)
-    if asked is not None and (number is None or number < 0):
-        raise OptionError(f"think_budget={shown(asked)} is not possible; give a number of tokens, 0 or greater, or None.")
-    return number
+    return THINK_BUDGET.number(asked)

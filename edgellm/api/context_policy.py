@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
 from edgellm.chat.templates import Rendered
 from edgellm.engine.prompts import TokenIds
-from edgellm.errors import ContextFull, OptionError, shown
+from edgellm.errors import ContextFull, OptionError, OptionValue
+from edgellm.options.generation import CONTEXT_POLICY
 
 ContextPolicy = Literal["ring", "error", "drop-oldest-turns"]
-POLICIES: tuple[ContextPolicy, ...] = ("ring", "error", "drop-oldest-turns")
 ROOM = 4  # where turns are dropped, this part of the context is kept for the answer
 PIECES = 4  # turns go by this part of the context, so that the rest is not read anew each time
 PINNED = "pinned"  # the key of a message that stays
@@ -30,11 +30,17 @@ class Prompt(NamedTuple):
 Encode = Callable[[Sequence[Message]], Prompt]
 
 
+def larger_context(n_tokens: int) -> OptionValue:
+    """The option for a context that holds a prompt of this length and an answer."""
+    return OptionValue("context", (n_tokens // 1024 + 2) * 1024)
+
+
 def check_policy(policy: object) -> ContextPolicy:
     """Raises OptionError for a policy that does not exist."""
-    if not isinstance(policy, str) or policy not in POLICIES:
-        raise OptionError(f"context_policy={shown(policy)} does not exist; choose {', '.join(map(repr, POLICIES))}.")
-    return policy
+    if policy is None:
+        raise OptionError(option="context_policy", value=policy, advice=f"give {CONTEXT_POLICY.range_words()}")
+    CONTEXT_POLICY.check(policy)
+    return cast(ContextPolicy, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,9 @@ class Visible:
         tokens = self.count(self.prompt.rendered.text[: self._ends()[n_stay - 1]])
         if tokens > most:
             raise ContextFull(
-                f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and "
-                f"pinned={most} was given; load the model with more, or shorten it."
+                f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and ",
+                OptionValue("pinned", most),
+                " was given; load the model with more, or shorten it.",
             )
         return replace(self, n_stay=n_stay, kept_tokens=tokens)
 
@@ -110,10 +117,13 @@ def fit(
         left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
     elif policy == "error" and len(prompt.ids) > context:
         raise ContextFull.of_prompt(
-            f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
-            "model with a larger context, or choose another context_policy.",
-            len(prompt.ids),
-            context,
+            f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, choose ",
+            OptionValue("context_policy", "ring" if slides else "drop-oldest-turns"),
+            ", or load the model with a larger context, such as ",
+            larger_context(len(prompt.ids)),
+            ".",
+            tokens=len(prompt.ids),
+            limit=context,
         )
     here = set(left)
     seen = Visible(
@@ -153,8 +163,8 @@ def _shortened(
         raise ContextFull.of_prompt(
             f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
             f"and this model sees {context}; send a shorter one, or load the model with a larger context.",
-            len(prompt.ids),
-            context,
+            tokens=len(prompt.ids),
+            limit=context,
         )
     return left, prompt
 

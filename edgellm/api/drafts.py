@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PADDING = 128  # tokens by which vocabularies of one family may differ at their ends
 
+OTHER_DRAFT = "take a smaller model of the same family"
+
 
 class Drafts:
     """The drafters of a model's answers, and the small models that they use.
@@ -59,12 +61,15 @@ def load_small(name: str | os.PathLike[str], target: Model) -> Model:
     try:
         model = load(name, context=target.context, threads=target.threads, backend=target.backend)
     except OptionError as error:
-        raise OptionError(f"draft={os.fspath(name)!r} cannot be loaded beside this model: {error}") from error
+        raise OptionError(
+            f"cannot be loaded beside this model ({str(error).rstrip('.')})",
+            option="draft",
+            value=os.fspath(name),
+            advice="take another model, or none",
+        ) from error
     try:
         if model.info.pooling:
-            raise OptionError(
-                f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of the same family."
-            )
+            raise OptionError("is an embedding model and writes no text", option="draft", value=os.fspath(name), advice=OTHER_DRAFT)
         _check_vocabulary(model, target, os.fspath(name))
     except BaseException:
         model.close()
@@ -79,6 +84,4 @@ def _check_vocabulary(model: Model, target: Model, name: str) -> None:
         n = min(len(ours), len(theirs))
         same = list(ours[:n]) == list(theirs[:n])
     if not same:
-        raise OptionError(
-            f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same family."
-        )
+        raise OptionError(f"has another vocabulary than {target.path.name}", option="draft", value=name, advice=OTHER_DRAFT)

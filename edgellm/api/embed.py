@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgellm.backends.base import Executable, Segment, StepBatch, StepStopped
 from edgellm.engine.prompts import TokenIds, checked_ids
-from edgellm.errors import ContextFull, ModelClosed, NumericError, OptionError, shown
+from edgellm.errors import ContextFull, ModelClosed, NumericError, OptionError, OptionValue, TextNumber, shown
 from edgellm.memory.documents import first_slots, place
 
 if TYPE_CHECKING:
@@ -71,10 +71,12 @@ def check_lengths(ids: Sequence[TokenIds], model: Model) -> None:
     for index, each in enumerate(ids):
         if len(each) > model.context:
             longer = model.info.slides or len(each) <= model.info.context_train
-            way = f", or load the model with context={len(each)}" if longer else ""
+            way = (", or load the model with ", OptionValue("context", len(each))) if longer else ()
             raise ContextFull(
-                f"texts[{index}] has {len(each)} tokens, and the model reads at most {model.context} at once; cut it "
-                f"into shorter texts{way}."
+                TextNumber(index),
+                f" has {len(each)} tokens, and the model reads at most {model.context} at once; cut it into shorter texts",
+                *way,
+                ".",
             )
 
 
@@ -90,7 +92,9 @@ def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | Non
     found = np.concatenate(rows) if rows else np.empty((0, model.info.embedding), np.float32)
     if not np.isfinite(found).all():
         index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise NumericError(f"the vector of texts[{index}] has NaN or Inf values; the model's file may be damaged: fetch it again.")
+        raise NumericError(
+            "the vector of ", TextNumber(index), " has NaN or Inf values; the model's file may be damaged: fetch it again."
+        )
     return found
 
 

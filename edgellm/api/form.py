@@ -81,7 +81,7 @@ def _choices(given: object) -> Form:
     from llguidance import LLMatcher
 
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise SchemaError(f'choices={shown(given)} is not a list of texts; give e.g. choices=["yes", "no"].')
+        raise SchemaError("is not a list of texts", option="choices", value=given, advice='give e.g. ["yes", "no"]')
     for text in given:
         if not isinstance(text, str) or not text:
             raise SchemaError(f"choices has {shown(text)}; give texts of at least one character.")
@@ -92,7 +92,7 @@ def _regex(given: object) -> Form:
     from llguidance import LLMatcher, regex_to_lark
 
     if not isinstance(given, str) or not given:
-        raise SchemaError(f"regex={shown(given)} is not a regular expression; give a text.")
+        raise SchemaError("is not a regular expression", option="regex", value=given, advice="give a text")
     return Form(LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(given, 'dws')}/"))  # \d, \w and \s are ASCII's
 
 
@@ -100,7 +100,7 @@ def _grammar(given: object) -> Form:
     from llguidance import LLMatcher
 
     if not isinstance(given, str) or not given.strip():
-        raise SchemaError(f"grammar={shown(given)} is not a grammar; give Lark's syntax with a rule called start.")
+        raise SchemaError("is not a grammar", option="grammar", value=given, advice="give Lark's syntax with a rule called start")
     return Form(LLMatcher.grammar_from_lark(given))
 
 

@@ -10,11 +10,11 @@ from typing import Any, Literal, cast  # Any: a schema may be many things
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.form import Form, find_form
 from edgellm.api.stop_text import StopText, as_texts
-from edgellm.arguments import as_int, check_flag, check_progress
-from edgellm.errors import OptionError, shown
+from edgellm.arguments import check_flag, check_progress
+from edgellm.errors import OptionError
+from edgellm.options.generation import LOGPROBS, MAX_TOKENS
 from edgellm.sampling import Processor, SamplingKeywords
 
-MOST_LOGPROBS = 100
 Priority = Literal["foreground", "background"]
 PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
 MaxTokens = int | None | Literal["context"]
@@ -81,7 +81,7 @@ def parse(
         check_progress(options.get("progress"), "(done, total) tokens"),
         None if policy is None else check_policy(policy),
         form,
-        _logprobs(options.get("logprobs")),
+        LOGPROBS.number(options.get("logprobs")),
         stop_loops if loops is None else check_flag("stop_loops", loops),
         _draft(options.get("draft")),
         None if (priority := options.get("priority")) is None else check_priority(priority),
@@ -92,7 +92,7 @@ def check_priority(asked: object) -> Priority:
     """One of the priorities. Raises OptionError."""
     found = next((each for each in PRIORITIES if isinstance(asked, str) and each == asked), None)
     if found is None:
-        raise OptionError(f'priority={shown(asked)} does not exist; choose "foreground" or "background".')
+        raise OptionError("does not exist", option="priority", value=asked, advice='choose "foreground" or "background"')
     return found
 
 
@@ -112,25 +112,11 @@ def _draft(asked: object) -> str | None:
     if asked is None:
         return None
     if not isinstance(asked, str | os.PathLike) or not os.fspath(asked) or not isinstance(os.fspath(asked), str):
-        raise OptionError(f'draft={shown(asked)} is not possible; give "ngram", the path or name of a small model, or None.')
+        raise OptionError(option="draft", value=asked, advice='give "ngram", the path or name of a small model, or None')
     return os.fspath(asked)
-
-
-def _logprobs(asked: object) -> int | None:
-    number = as_int(asked)
-    if asked is not None and (number is None or not 0 <= number <= MOST_LOGPROBS):
-        raise OptionError(f"logprobs={shown(asked)} is not possible; give a number of alternatives from 0 to {MOST_LOGPROBS}.")
-    return number
 
 
 def _limit(max_tokens: object, context: int) -> int | None:
     if isinstance(max_tokens, str) and max_tokens == "context":
         return context
-    if max_tokens is None:
-        return None
-    number = as_int(max_tokens)
-    if number is None or number < 0:
-        raise OptionError(
-            f"max_tokens={shown(max_tokens)} is not possible; give a whole number, 0 or greater, or None for no limit."
-        )
-    return number
+    return MAX_TOKENS.number(max_tokens)

@@ -12,14 +12,14 @@ from edgellm.api.records import ModelInfo, Vision
 from edgellm.api.vision import open_encoder, vision_of
 from edgellm.arch import embeds, find, load_graph
 from edgellm.arch.blocks.pooling import pooling_of
-from edgellm.arguments import as_int, check_flag, check_progress
+from edgellm.arguments import check_flag, check_progress
 from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.monitor import Engine
-from edgellm.errors import NotEnoughMemory, OptionError, shown
+from edgellm.errors import NotEnoughMemory, OptionError, OptionValue
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.hparams import Keys, architecture_of
@@ -32,13 +32,13 @@ from edgellm.loading.tokenizing import BackgroundTokenizer
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions
+from edgellm.options.loading import PARALLEL, QUEUE
+from edgellm.options.table import TABLE
 from edgellm.passes import optimise
 from edgellm.sampling import model_defaults
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
-MOST_THREADS = 1024
-MOST_PARALLEL = 256  # conversations in one step: as many as a chunk has tokens
 SMALL_MODEL = 4 << 20  # bytes; below, a token takes less time than threads lose by waiting for each other
 
 
@@ -93,7 +93,7 @@ def load(
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
-    parallel, queue = _parallel(parallel), _queue(queue)
+    parallel, queue = PARALLEL.number(parallel) or 1, QUEUE.number(queue)
     backend_choice.check_name(backend)
     sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
@@ -174,7 +174,8 @@ def load(
         if isinstance(error, MemoryError):  # with force; else it is refused before
             raise NotEnoughMemory(
                 f"{path.name} with a context of {chosen} tokens needs more memory than the system gives "
-                f"({error or 'out of memory'}); take a shorter context (--context) or a smaller model"
+                f"({error or 'out of memory'}); take a smaller model or a shorter context, such as ",
+                OptionValue("context", max(contexts.SMALLEST_CONTEXT, chosen // 2)),
             ) from error
         raise
 
@@ -187,28 +188,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 def _count(option: str, asked: object) -> int | None:
     """A number of threads. Raises OptionError."""
-    count = as_int(asked)
-    if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
-        raise OptionError(
-            f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or leave it out for all cores."
-        )
-    return count
-
-
-def _parallel(asked: object) -> int:
-    """A number of conversations. Raises OptionError."""
-    count = as_int(asked)
-    if count is None or not 1 <= count <= MOST_PARALLEL:
-        raise OptionError(f"parallel={shown(asked)} is not possible; give a number from 1 to {MOST_PARALLEL}.")
-    return count
-
-
-def _queue(asked: object) -> int | None:
-    """A number of requests that may wait. Raises OptionError."""
-    count = as_int(asked)
-    if asked is not None and (count is None or count < 0):
-        raise OptionError(f"queue={shown(asked)} is not possible; give a number of requests, 0 or greater, or None for any number.")
-    return count
+    try:
+        return TABLE[option].number(asked)
+    except OptionError as error:
+        raise OptionError(option=option, value=asked, advice=f"{error.advice}, or leave it out for all cores") from error
 
 
 def _trained_context(gguf: GGUFFile) -> int:
@@ -235,7 +218,7 @@ def _check_long(place: Place, needed: int, context: int) -> None:
     """Raises OptionError for a context longer than the usual one that is not worth what it takes."""
     contexts.check_share(needed, context, memory().available)
     if place.crowded:
-        raise OptionError(f"context={context} is too long for the GPU; give a shorter one.")
+        raise OptionError("is too long for the GPU", option="context", value=context, advice="give a shorter one")
 
 
 def _info(

@@ -17,7 +17,7 @@ from edgellm.api import embed as embedding
 from edgellm.api import scoring
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import Prompt
-from edgellm.api.context_policy import ContextPolicy, Visible
+from edgellm.api.context_policy import ContextPolicy, Visible, larger_context
 from edgellm.api.drafts import Drafts
 from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.api.generating import Generating, Source
@@ -35,7 +35,7 @@ from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.request import Scoring
-from edgellm.errors import ContextFull, ModelClosed, OptionError
+from edgellm.errors import ContextFull, ModelClosed, OptionError, OptionValue
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
@@ -223,10 +223,13 @@ class Model(Generating, AsyncEmbedding, Seeing):
         limit = self.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
             raise ContextFull.of_prompt(
-                f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
-                'larger context, or choose context_policy="ring".',
-                len(ids),
-                limit,
+                f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, choose ",
+                OptionValue("context_policy", "ring"),
+                ", or load the model with a larger context, such as ",
+                larger_context(len(ids)),
+                ".",
+                tokens=len(ids),
+                limit=limit,
             )
         options = self.sampling_options(**asked.sampling).options
         needed = asked.stops or asked.form or free or tools  # they need a tokenizer, or raise

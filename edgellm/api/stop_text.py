@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgellm.errors import OptionError, shown
+from edgellm.errors import OptionError
 
 
 class StopText:
@@ -56,5 +56,7 @@ def as_texts(stops: object) -> tuple[str, ...]:
     texts = tuple(parts)
     for text in texts:
         if not isinstance(text, str) or not text:
-            raise OptionError(f"stop={shown(text)} is not a stop text; give a text that is not empty, or a list of them.")
+            raise OptionError(
+                "is not a stop text", option="stop", value=text, advice="give a text that is not empty, or a list of them"
+            )
     return texts

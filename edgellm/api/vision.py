@@ -86,7 +86,7 @@ class Seeing:
             image_tokens = image.tokens
         most = None if image_tokens is None else as_int(image_tokens)
         if image_tokens is not None and (most is None or not 1 <= most <= MOST_ROWS):
-            raise OptionError(f"image_tokens={shown(image_tokens)} is not possible; give a number from 1 to {MOST_ROWS}.")
+            raise OptionError(option="image_tokens", value=image_tokens, advice=f"give a number from 1 to {MOST_ROWS}")
         return self.encoder.encode(images.read(source), most_rows=most)
 
 

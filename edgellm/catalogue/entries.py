@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any  # what TOML holds before it is checked
 
+from edgellm.errors import OptionError
+from edgellm.options.option import Option
+from edgellm.options.sampling import SAMPLING
+
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 BUNDLED = re.compile(r"[a-z0-9][a-z0-9.-]{0,58}\.gguf")
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 KINDS = ("chat", "embedding", "test")
 COUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([KMB])")
 MAX_NUMBER = 1e6
-SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ def _entry(table: dict[str, Any]) -> Entry:
         raise ValueError(f"{_shown(name)} is not a name for an entry: lower case letters, digits, dots and dashes")
     repository = _take(table, "repository", str, name, None)
     sampling = _take(table, "sampling", dict, name, {})
-    if unknown := sampling.keys() - SAMPLING:
+    rows = [row for row in SAMPLING if row.name in sampling]
+    if unknown := sampling.keys() - {row.name for row in rows}:
         raise ValueError(f"{name}: sampling has the unknown option {_shown(min(unknown))}")
     active = _take(table, "active", str, name, None)
     entry = Entry(
@@ -134,12 +138,23 @@ def _entry(table: dict[str, Any]) -> Entry:
         memory_gb=_number(_take(table, "memory_gb", (int, float), name), f"{name}: memory_gb"),
         default=_take(table, "default", str, name),
         files=tuple(_file(f, repository, name) for f in _take(table, "file", list, name)),
-        sampling=MappingProxyType({key: _number(value, f"{name}: {key}") for key, value in sampling.items()}),
+        sampling=MappingProxyType({row.name: _recommended(row, sampling[row.name], name) for row in rows}),
     )
     _nothing_left(table, name)
     if entry.file() is None:
         raise ValueError(f"{name}: no file has the default type {entry.default}")
     return entry
+
+
+def _recommended(row: Option, value: Any, name: str) -> float:
+    """The value of a sampling option, a whole number where the option is one."""
+    number = _number(value, f"{name}: {row.name}")
+    recommended: float = int(number) if row.kind is int and number.is_integer() else number
+    try:
+        row.check(recommended)
+    except OptionError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return recommended
 
 
 def _file(table: Any, repository: str | None, name: str) -> ModelFile:

@@ -85,14 +85,17 @@ def _has_option(source: str) -> bool:
     return read is not None and not (own and own.start() < read.start())
 
 
+_HAS_NO = "is not possible: this model's chat template has no "
+
+
 def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
     """Options of the template that turn thinking on or off; none for None. Raises OptionError where that is not possible."""
     if think is None:
         return {}
     if think and thinking == "no":
-        raise OptionError("think=True is not possible: this model's chat template has no <think>; leave it out.")
+        raise OptionError(_HAS_NO + "<think>", option="think", value=True, advice="leave it out")
     if not think and thinking == "always":
-        raise OptionError("think=False is not possible: this model's chat template has no switch for its thinking; leave it out.")
+        raise OptionError(_HAS_NO + "switch for its thinking", option="think", value=False, advice="leave it out")
     return dict.fromkeys(("enable_thinking", "thinking", "reasoning"), think) if thinking == "optional" else {}
 
 

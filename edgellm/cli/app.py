@@ -15,7 +15,7 @@ import typer
 
 from edgellm import __version__
 from edgellm.cli import INTERRUPTED, completion
-from edgellm.cli.options import in_flags
+from edgellm.cli.options import worded
 from edgellm.cli.terminal.filter import Filter
 from edgellm.cli.terminal.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
@@ -138,7 +138,7 @@ def _take_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     """Say in one line what went wrong; returns the exit code."""
     if isinstance(error, EdgeError):
-        complain(in_flags(str(error)))
+        complain(worded(error))
         return error.exit_code
     if hasattr(error, "format_message"):  # Typer's usage errors: their class moved between versions
         complain(_usage(error, arguments))
@@ -165,7 +165,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
         return f"there is no command {command!r}; {hint}" if command else f"{text}; edgellm --help shows what there is"
     if type(error).__name__ == "NoSuchOption":
-        near = sorted(getattr(error, "possibilities", None) or [])
+        near = difflib.get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         return f"{getattr(error, 'option_name', '')}: there is no such option; {hint}edgellm {command} --help shows what it takes"
     if command == GROUP:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgellm.errors import OptionError, shown
 
 
-def form(schema: str | None, choices: str | None, regex: str | None, grammar: Path | None) -> dict[str, Any]:
+def form(chosen: Mapping[str, str]) -> dict[str, Any]:
     """The library's option, checked before a model is loaded; {} without any. Raises OptionError, SchemaError."""
-    found: dict[str, Any] = {}
-    if schema is not None:
-        found["schema"] = _schema(schema)
-    if choices is not None:
-        found["choices"] = _choices(choices)
-    if regex is not None:
-        found["regex"] = regex
-    if grammar is not None:
-        found["grammar"] = _read("--grammar", grammar)
+    found = {name: read(chosen[name]) for name, read in _READ.items() if name in chosen}
     if found:
         from edgellm.api.form import find_form
 
@@ -46,9 +39,16 @@ def _choices(given: str) -> list[str]:
     return found
 
 
+def _grammar(given: str) -> str:
+    return _read("--grammar", Path(given))
+
+
 def _read(option: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"{option} {file}: cannot be read ({reason}); give a text file") from error
+
+
+_READ: dict[str, Callable[[str], Any]] = {"schema": _schema, "choices": _choices, "regex": str, "grammar": _grammar}

@@ -47,21 +47,3 @@ def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:  # Any: p
     """Generation options: those given, and for the others what the model's makers recommend in the catalogue."""
     entry = entry_of(name)
     return {**(entry.sampling if entry else {}), **options}
-
-
-def limit(tokens: int | None) -> dict[str, int | None]:
-    """`max_tokens` for -n: the library's default if not given, no limit below zero."""
-    return {} if tokens is None else {"max_tokens": None if tokens < 0 else tokens}
-
-
-def thinking(model: Model, think: bool | None) -> dict[str, bool]:
-    """`think` for --think and --no-think. Raises OptionError where the model has no such switch."""
-    from edgellm.chat import switch
-
-    if think is None:
-        return {}
-    try:
-        switch(model.thinking, think)
-    except OptionError as error:
-        raise OptionError(f"--{'' if think else 'no-'}think:{str(error).partition(':')[2]}") from error
-    return {"think": think}

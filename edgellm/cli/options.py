@@ -1,16 +1,22 @@
-"""The arguments and options that several commands share, under llama.cpp's names where it has one."""
+"""Rows of the option table as parameters of commands, what the user chose among them, and errors in the command line's words."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any  # Any: options of load() and generate(), of many types
 
 import typer
 
-from edgellm.cli.checks import context_policy, number, seed
-from edgellm.cli.completion import context_policies, kv_types, model_names, where
+from edgellm.cli.completion import model_names
 from edgellm.cli.terminal.output import say
-from edgellm.errors import OptionError
+from edgellm.errors import EdgeError, OptionError, OptionValue
+from edgellm.options import generation, loading
+from edgellm.options.option import Option, Part
+from edgellm.options.sampling import SAMPLING
+from edgellm.options.table import TABLE
 
 
 def understood(context: typer.Context, name: str | None) -> str | None:
@@ -35,300 +41,135 @@ Model = Annotated[
         help="A .gguf file, a catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
     ),
 ]
-Predict = Annotated[
-    int | None,
-    typer.Option(
-        "-n",
-        "--predict",
-        "--n-predict",
-        metavar="N",
-        show_default=False,
-        callback=number(-1),
-        help="Maximum number of tokens to generate; -1 for no limit. Default: as many as the context holds.",
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temp",
-        "--temperature",
-        metavar="X",
-        show_default=False,
-        callback=number(0),
-        help="Sampling temperature; 0 is greedy. Default: 0.8. The model may recommend other sampling defaults.",
-    ),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        "--top-k",
-        metavar="K",
-        show_default=False,
-        callback=number(-1),
-        help="Sample from the K most likely tokens; 0 disables. Default: 40.",
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        "--top-p",
-        metavar="P",
-        show_default=False,
-        callback=number(0, 1),
-        help="Sample from the most likely tokens whose probabilities add up to P; 1 disables. Default: 0.95.",
-    ),
-]
-MinP = Annotated[
-    float | None,
-    typer.Option(
-        "--min-p",
-        metavar="P",
-        show_default=False,
-        callback=number(0, 1),
-        help="Leave out tokens less likely than P times the most likely one; 0 disables. Default: 0.05.",
-    ),
-]
-RepeatPenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--repeat-penalty",
-        metavar="X",
-        show_default=False,
-        callback=number(0, above=True),
-        help="Penalise tokens that are among the last 64; 1 disables. Default: 1.",
-    ),
-]
-PresencePenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--presence-penalty",
-        metavar="X",
-        show_default=False,
-        callback=number(),
-        help="Subtract X from the logit of each of these tokens. Default: 0.",
-    ),
-]
-FrequencyPenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--frequency-penalty",
-        metavar="X",
-        show_default=False,
-        callback=number(),
-        help="Subtract X from it for each occurrence. Default: 0.",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "-s", "--seed", metavar="N", show_default=False, callback=seed, help="Seed for sampling; -1 for a random one. Default: -1."
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop", metavar="TEXT", show_default=False, help=r"End the answer before this text (\n is a line break). May be repeated."
-    ),
-]
-Context = Annotated[
-    int | None,
-    typer.Option(
-        "-c",
-        "--context",
-        "--ctx-size",
-        metavar="N",
-        show_default=False,
-        callback=number(8, 2**30),
-        help="Context length in tokens. Default: what it was trained for, or as much of it as a quarter of the free memory holds.",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "-t",
-        "--threads",
-        metavar="N",
-        show_default=False,
-        callback=number(1, 1024),
-        help="Compute threads. Default: one per physical core.",
-    ),
-]
-ThreadsBatch = Annotated[
-    int | None,
-    typer.Option(
-        "-tb",
-        "--threads-batch",
-        metavar="N",
-        show_default=False,
-        callback=number(1, 1024),
-        help="Threads for prompt processing. Default: same as --threads.",
-    ),
-]
-Backend = Annotated[
-    str | None,
-    typer.Option(
-        "--backend",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=where,
-        help="cpu, mlx, or auto: the GPU on a Mac if the model fits, else the CPU. Default: auto.",
-    ),
-]
-KvType = Annotated[
-    str | None,
-    typer.Option(
-        "--kv-type",
-        metavar="TYPE",
-        show_default=False,
-        autocompletion=kv_types,
-        help="KV cache type: f16, q8_0 (about half the size), q4_0 (a quarter) or f32. Default: f16, or q8_0 if memory is short.",
-    ),
-]
-Sinks = Annotated[
-    int | None,
-    typer.Option(
-        "--sinks",
-        metavar="N",
-        show_default=False,
-        callback=number(0),
-        help="First tokens (attention sinks) that are never evicted. Default: 4.",
-    ),
-]
-Pinned = Annotated[
-    int | None,
-    typer.Option(
-        "--pinned",
-        metavar="N",
-        show_default=False,
-        callback=number(0),
-        help="Never evict the system prompt, of up to N tokens. Default: only the sinks are kept.",
-    ),
-]
-ContextPolicy = Annotated[
-    str | None,
-    typer.Option(
-        "--context-policy",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=context_policies,
-        callback=context_policy,
-        help="When the context is full: ring (evict the oldest tokens), drop-oldest-turns (drop whole turns, but not the system "
-        "prompt) or error. Default: ring.",
-    ),
-]
-Lora = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--lora",
-        metavar="FILE[:SCALE]",
-        show_default=False,
-        help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
-    ),
-]
 Plain = Annotated[bool, typer.Option("--plain", help="Do not render Markdown. NO_COLOR does the same.")]
 System = Annotated[
-    str | None,
-    typer.Option(
-        "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none."
-    ),
+    str | None, typer.Option("--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt.")
 ]
-Think = Annotated[
-    bool | None,
-    typer.Option(
-        "--think/--no-think",
-        show_default=False,
-        help="Turn thinking before the answer on or off. Default: up to the chat template. Thinking is shown in a terminal only.",
-    ),
-]
-ThinkBudget = Annotated[
-    int | None,
-    typer.Option(
-        "--think-budget",
-        metavar="N",
-        show_default=False,
-        callback=number(0),
-        help="End thinking after N tokens. Default: no limit.",
-    ),
-]
-Draft = Annotated[
-    str | None,
-    typer.Option(
-        "--draft",
-        metavar="ngram|MODEL",
-        show_default=False,
-        help="Speculative decoding, by prompt lookup (ngram) or with a small model of the same vocabulary. With ngram, or at "
-        "temperature 0, or with a seed, the output is identical; with a draft model and no seed it is another sample from the "
-        "same distribution. Default: none.",
-    ),
-]
-NoMmap = Annotated[
-    bool,
-    typer.Option(
-        "--no-mmap",
-        help=(
-            "Read the weights into memory instead of mapping the file, and repack them there (x86 with VNNI): "
-            "takes longer to load, "
-            "decodes faster."
-        ),
-    ),
-]
-Mlock = Annotated[bool, typer.Option("--mlock", help="Keep the weights in physical memory, never swapped out.")]
-Force = Annotated[bool, typer.Option("--force", help="Load the model even if it does not fit into free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_FLAGS = {  # the library's names, where its errors reach the command line
-    "context_policy": "--context-policy",
-    "backend": "--backend",
-    "context": "--context",
-    "kv_type": "--kv-type",
-    "max_tokens": "-n",
-    "seed": "--seed",
-    "pinned": "--pinned",
-    "sinks": "--sinks",
-    "stop": "--stop",
-    "threads": "--threads",
-    "threads_batch": "--threads-batch",
-    "temperature": "--temp",
-    "chunks": "--chunks",
-    "stride": "--stride",
-    "think_budget": "--think-budget",
-    "draft": "--draft",
-    "logprobs": "--logprobs",
-    "schema": "--schema",
-    "choices": "--choices",
-    "regex": "--regex",
-    "grammar": "--grammar",
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in ("top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
-    },
-}
-_IN_PYTHON = re.compile(r" \((?:force=True|mmap=False|mlock=True)\)")
-_LIBRARY = re.compile(rf"\b({'|'.join(_FLAGS)})=(?:'([^']+)')?")
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The options of the table that the user gave, by their Python names; the library's defaults hold for the others."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def part(self, *parts: Part) -> dict[str, Any]:
+        """Those of a part of the table, such as "loading" for `load()`."""
+        return {name: value for name, value in self.values.items() if TABLE[name].part in parts}
 
 
-def given(**options: object) -> dict[str, object]:
-    """The options that the user set: the library's defaults hold for the others."""
-    return {name: value for name, value in options.items() if value is not None}
+NONE = Chosen()
+WEIGHTS = (loading.MMAP, loading.MLOCK, loading.FORCE)
+LOADING = tuple(row for row in loading.LOADING if row not in (*WEIGHTS, loading.PARALLEL, loading.QUEUE))
+CHAT = (
+    generation.MAX_TOKENS,
+    *SAMPLING,
+    generation.STOP,
+    *LOADING,
+    generation.CONTEXT_POLICY,
+    generation.THINK,
+    generation.THINK_BUDGET,
+    generation.DRAFT,
+)
+FORM = (generation.SCHEMA, generation.CHOICES, generation.REGEX, generation.GRAMMAR)
+RUN = (*CHAT, *FORM, generation.LOGPROBS)
+COMPUTE = (loading.THREADS, loading.THREADS_BATCH, loading.BACKEND, loading.KV_TYPE)
 
 
-def weights(no_mmap: bool, mlock: bool) -> dict[str, bool | None]:
-    """How the weights are held, for `given`."""
-    return {"mmap": False if no_mmap else None, "mlock": mlock or None}
+def takes(*rows: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose parameter `chosen` stands for these rows: `--help` lists them in its place."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        names = {_identifier(row): row for row in rows}
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            chosen = {row.name: values.pop(name) for name, row in names.items()}
+            return command(**values, chosen=Chosen(dict(_given(chosen))))
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for each in signature.parameters.values():
+            parameters += [_parameter(row) for row in rows] if each.name == "chosen" else [each]
+        del called.__wrapped__  # its signature is not that of `called`
+        called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions may have one
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        return called
+
+    return decorate
 
 
-def stops(texts: list[str] | None) -> tuple[str, ...] | None:
-    r"""The texts of --stop, in which \n and \t are what they are in a program; None without any. Raises OptionError for ""."""
-    if texts and "" in texts:
+def _identifier(row: Option) -> str:
+    return row.flag.partition("/")[0].lstrip("-").replace("-", "_")
+
+
+def _parameter(row: Option) -> inspect.Parameter:
+    """A row as Typer reads it."""
+    many, switch = row.kind is list, row.kind is bool and row.default is not None
+    help_ = row.help if row.kind in (bool, list) and not row.usual else f"{row.help} Default: {row.default_words}."
+    option = typer.Option(
+        *row.flags,
+        metavar=None if row.kind is bool else row.metavar,
+        show_default=False,
+        callback=None if many or row.kind is bool else _checked(row),
+        autocompletion=_offered(row) if row.values else None,
+        hidden=not row.listed,
+        help=help_,
+    )
+    kind: Any = bool if switch else list[str] | None if many else row.kind | None
+    return inspect.Parameter(
+        _identifier(row),
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=False if switch else None,
+        annotation=Annotated[kind, option],
+    )
+
+
+def _checked(row: Option) -> Callable[[typer.Context, Any], Any]:
+    """A callback that holds a value against its range while the line is read, before a model is looked for."""
+
+    def check(context: typer.Context, value: Any) -> Any:
+        if value is not None and not context.resilient_parsing:
+            row.check_typed(value)
+        return value
+
+    return check
+
+
+def _offered(row: Option) -> Callable[[str], list[str]]:
+    def offered(incomplete: str) -> list[str]:
+        return [text for text in row.values if text.startswith(incomplete)]
+
+    return offered
+
+
+def _given(typed: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The values that were typed, as the library takes them. Raises OptionError."""
+    for name, value in typed.items():
+        row = TABLE[name]
+        if value is None or (row.kind is bool and row.default is not None and not value):
+            continue
+        if name in _READ:
+            yield name, _READ[name](value)
+        elif row.kind is bool and row.default is not None:
+            yield name, not row.default
+        else:
+            yield name, row.meant(value)
+
+
+def _stops(texts: list[str]) -> tuple[str, ...] | None:
+    r"""The texts of --stop, in which \n and \t are what they are in a program. Raises OptionError for ""."""
+    if "" in texts:
         raise OptionError("--stop '': give a text of at least one character")
-    return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts) if texts else None
+    return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts)
 
 
-def adapters(given: list[str] | None) -> list[tuple[str, float]] | None:
+def adapters(texts: list[str]) -> list[tuple[str, float]]:
     """The files and scales of --lora. Raises OptionError for no name at all."""
-    if given and "" in given:
+    if "" in texts:
         raise OptionError("--lora '': give the file of an adapter")
-    return [_adapter(text) for text in given] if given else None
+    return [_adapter(text) for text in texts]
 
 
 def _adapter(text: str) -> tuple[str, float]:
@@ -340,6 +181,23 @@ def _adapter(text: str) -> tuple[str, float]:
         return text, 1.0
 
 
-def in_flags(message: str) -> str:
-    """An error of the library in the words of the command line: `--context 7` for `context=7`."""
-    return _IN_PYTHON.sub("", _LIBRARY.sub(lambda match: f"{_FLAGS[match[1]]} {match[2] or ''}", message))
+_READ: dict[str, Callable[[Any], Any]] = {"stop": _stops, "adapters": adapters}
+
+
+def worded(error: EdgeError) -> str:
+    """An error of the library in the command line's words: `--context 7` for `context=7`."""
+    if isinstance(error, OptionError) and error.option in TABLE and not error.problem:
+        return f"{typed(error.option, error.value)}: {error.advice}"
+    return error.worded(lambda part: typed(part.option, part.value) if isinstance(part, OptionValue) else str(part))
+
+
+def typed(name: str, value: object) -> str:
+    """An option and its value as they are typed: `--context 7`, `--no-think`."""
+    row = TABLE.get(name)
+    if row is None or not row.flags:
+        return str(OptionValue(name, value))
+    if row.kind is bool:
+        on, _, off = row.flag.partition("/")
+        return off if off and not value else on
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{row.flag} {shown or repr(shown)}"

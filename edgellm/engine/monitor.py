@@ -109,8 +109,8 @@ class Engine:
             raise ContextFull.of_prompt(
                 f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
                 "cannot slide; shorten the prompt, or give a larger context if it was trained for one.",
-                n,
-                self.positions,
+                tokens=n,
+                limit=self.positions,
             )
 
     # --- sessions ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ RANK_MULTIPLE = 8  # of all ranks together: whole vectors for the kernels
 def asked_for(adapters: object) -> list[tuple[str, float]]:
     """Paths and scales, from (path, scale) or a path alone. Raises OptionError."""
     if not isinstance(adapters, Sequence | None) or isinstance(adapters, str | bytes | bytearray):
-        raise OptionError(f"adapters={shown(adapters)} is not a list; give e.g. [(path, 1.0)], or [path].")
+        raise OptionError("is not a list", option="adapters", value=adapters, advice="give e.g. [(path, 1.0)], or [path]")
     return [_path_and_scale(each) for each in adapters or ()]
 
 
@@ -46,7 +46,7 @@ def _path_and_scale(asked: object) -> tuple[str, float]:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)
     if not isinstance(name, str) or not number or not -MOST_SCALE <= scale <= MOST_SCALE:
-        raise OptionError(f"adapters={shown(asked)} is not possible; give (path, scale) with a finite scale, or a path.")
+        raise OptionError(option="adapters", value=asked, advice="give (path, scale) with a finite scale, or a path")
     return name, float(scale)
 
 
@@ -178,7 +178,10 @@ class AdapterSets:
             here = [k for k, adapter in enumerate(self.adapters) if adapter.path == str(Path(path).resolve())]
             if not here:
                 raise OptionError(
-                    f"adapters={shown(path)} was not loaded with the model; give load(..., adapters=[({shown(path)}, 0.0)])."
+                    "was not loaded with the model",
+                    option="adapters",
+                    value=path,
+                    advice=f"give load(..., adapters=[({shown(path)}, 0.0)])",
                 )
             scales[here[0]] += scale
         return self.number(scales)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from edgellm.arguments import as_int
 from edgellm.backends.base import Backend
-from edgellm.errors import OptionError, shown
+from edgellm.errors import OptionError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_documents, plan_memory
 
@@ -23,7 +23,7 @@ def check_sinks(sinks: object) -> int:
     """The first tokens that stay. Raises OptionError."""
     number = as_int(sinks)
     if number is None or not 0 <= number <= MOST_SINKS:
-        raise OptionError(f"sinks={shown(sinks)} is not possible; give a whole number from 0 to {MOST_SINKS} (4 is usual).")
+        raise OptionError(option="sinks", value=sinks, advice=f"give a whole number from 0 to {MOST_SINKS} (4 is usual)")
     return number
 
 
@@ -32,8 +32,9 @@ def check_pinned(pinned: object) -> int:
     number = as_int(pinned)
     if number is None or not 0 <= number <= MOST_SINKS:
         raise OptionError(
-            f"pinned={shown(pinned)} is not possible; give a number of tokens from 0 to {MOST_SINKS}, such as "
-            "those of the system prompt."
+            option="pinned",
+            value=pinned,
+            advice=f"give a number of tokens from 0 to {MOST_SINKS}, such as those of the system prompt",
         )
     return number
 
@@ -45,8 +46,9 @@ def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     if context is None or not sinks + 2 <= context <= 2**30:
         given = asked if context is None else context
         raise OptionError(
-            f"context={shown(given)} is not possible; give a number of tokens from {sinks + 2} (two more than "
-            f"sinks={sinks}) to {2**30}."
+            option="context",
+            value=given,
+            advice=f"give a number of tokens from {sinks + 2} (two more than the {sinks} sinks) to {2**30}",
         )
     return context
 
@@ -75,15 +77,22 @@ def check_share(needed: int, context: int, available: int) -> None:
     """Raises OptionError where a context that nobody asked for would take more than its share of the memory that is free."""
     if needed > available // SHARE:
         raise OptionError(
-            f"context={context} takes {needed / 2**30:.1f} GiB for keys and values, more than the {SHARE}th part "
-            "of the free memory; give a shorter one."
+            f"takes {needed / 2**30:.1f} GiB for keys and values, more than the {SHARE}th part of the free memory",
+            option="context",
+            value=context,
+            advice="give a shorter one",
         )
 
 
 def check_learned(context: int, trained: int) -> None:
     """Raises OptionError where the context goes past the table of positions."""
     if context > trained:
-        raise OptionError(f"context={context} is not possible: this model has learned {trained} positions; give {trained} or less.")
+        raise OptionError(
+            f"is not possible: this model has learned {trained} positions",
+            option="context",
+            value=context,
+            advice=f"give {trained} or less",
+        )
 
 
 def plan(graph: Graph, context: int, sinks: int, backend: Backend, pinned: int = 0) -> MemoryLayout:
@@ -100,6 +109,8 @@ def check_memory(needed: int, context: int, available: int) -> None:
     if needed > available:
         fitting = int(context * available / needed * 0.8)
         raise OptionError(
-            f"context={context} needs {needed / 2**30:.1f} GiB for keys and values, but {available / 2**30:.1f} GiB "
-            f"of memory are free; give about {fitting} or fewer, or close other programs."
+            f"needs {needed / 2**30:.1f} GiB for keys and values, but {available / 2**30:.1f} GiB of memory are free",
+            option="context",
+            value=context,
+            advice=f"give about {fitting} or fewer, or close other programs",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgellm.backends.base import Backend, BackendOptions
 from edgellm.catalogue.machine import Memory, memory
-from edgellm.errors import NotEnoughMemory
+from edgellm.errors import NotEnoughMemory, OptionValue
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -81,10 +81,13 @@ def check(needed: Need, context: int, path: str, *, free: Memory | None = None) 
     spare = have - (needed.total - needed.kv)
     shorter = int(context * spare / needed.kv * 0.95) if needed.kv else 0
     if shorter >= SMALLEST_CONTEXT:
-        way = f"take a context of {shorter} tokens or fewer (--context), or close other programs"
+        way: tuple[object, ...] = ("take ", OptionValue("context", shorter), " or less, or close other programs; ")
     else:
-        way = "take a smaller model or type (edgellm fit shows which), or close other programs"
+        way = ("take a smaller model or type (edgellm fit shows which), or close other programs; ",)
     raise NotEnoughMemory(
         f"{Path(path).name} needs {needed.total / 1e9:.2f} GB with a context of {context} tokens and "
-        f"{have / 1e9:.2f} GB can be used; {way}; --force (force=True) loads it anyway"
+        f"{have / 1e9:.2f} GB can be used; ",
+        *way,
+        OptionValue("force", True),
+        " loads it anyway",
     )

@@ -14,9 +14,11 @@ WHAT = "reading the model into memory"
 def check(backend: Backend, *, copied: bool, locked: bool) -> None:
     """Raises OptionError for a back end with weights of its own."""
     if backend.copies_weights and (copied or locked):
-        asked = "--no-mmap (mmap=False)" if copied else "--mlock (mlock=True)"
         raise OptionError(
-            f"{asked} is not possible with {backend.name}, which copies weights to the GPU; leave it out, or take --backend cpu."
+            f"is not possible with {backend.name}, which copies weights to the GPU",
+            option="mmap" if copied else "mlock",
+            value=not copied,
+            advice="leave it out, or take the back end cpu",
         )
 
 
@@ -37,8 +39,10 @@ def hold(gguf: GGUFFile, *, copied: bool, locked: bool, progress: Progress | Non
     except OSError as error:
         reason = error.strerror or str(error)
         raise OptionError(
-            f"--mlock (mlock=True): {gguf.nbytes / 1e9:.2f} GB cannot be locked into memory ({reason}{_limit()}); "
-            "raise the limit, or leave it out."
+            f"cannot lock {gguf.nbytes / 1e9:.2f} GB into memory ({reason}{_limit()})",
+            option="mlock",
+            value=True,
+            advice="raise the limit, or leave it out",
         ) from error
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgellm.errors import OptionError, shown
+from edgellm.options.loading import KV_TYPE
 
-KV_TYPES = ("f16", "q8_0", "q4_0", "f32")  # the usual one first
+KV_TYPES = KV_TYPE.values  # the usual one first
 QUANTISED = ("q8_0", "q4_0")  # of these rows are rotated by Hadamard matrices before they are rounded
 BLOCK = 32  # values of a quantised row that share a scale
 SCALE_BYTES = 2
@@ -21,5 +21,4 @@ def kv_row_bytes(kv_type: str, dim: int) -> int:
 
 def check_kv_type(kv_type: str) -> None:
     """Raises OptionError for a form that does not exist."""
-    if not isinstance(kv_type, str) or kv_type not in KV_TYPES:
-        raise OptionError(f"kv_type={shown(kv_type)} does not exist; choose one of {', '.join(KV_TYPES)}.")
+    KV_TYPE.check(kv_type)

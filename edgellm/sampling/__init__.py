@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgellm.options.sampling import ResolvedOptions, SamplingKeywords, SamplingOptions, model_defaults, resolve_options
 from edgellm.sampling.chain import Processor, Sampler
 from edgellm.sampling.dry import Vocabulary
-from edgellm.sampling.options import ResolvedOptions, SamplingKeywords, SamplingOptions, model_defaults, resolve_options
 
 __all__ = [
     "Processor",

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import NumericError, OptionError, shown
+from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling import truncation
 from edgellm.sampling.candidates import Candidates
 from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
 from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
 from edgellm.sampling.dry import Vocabulary, dry, find_breakers
-from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.penalties import Change, Edit, logit_bias, penalties
 from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
 from edgellm.sampling.truncation import Select, Uniform

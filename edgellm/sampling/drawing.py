@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling.candidates import Candidates, Ids, Logits, best
-from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.truncation import Uniform
 
 Draw = Callable[[Candidates], int]

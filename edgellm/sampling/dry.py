@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.sampling.options import SamplingOptions
+from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling.penalties import Change, Edit, History
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import OptionError, shown
-from edgellm.sampling.options import SamplingOptions
+from edgellm.options.sampling import SamplingOptions
 
 History = npt.NDArray[np.int32]  # (n,) the latest token ids, oldest first
 Change = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]  # tokens, and their logits before it

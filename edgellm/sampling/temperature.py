@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling.candidates import Candidates
-from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.truncation import Select, Uniform
 
 

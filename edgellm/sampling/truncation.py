@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling.candidates import Candidates, best
-from edgellm.sampling.options import SamplingOptions
 
 Select = Callable[[Candidates], Candidates]
 Uniform = Callable[[], float]  # the next random number in [0, 1)

@@ -15,6 +15,7 @@ from edgellm.graph import Graph, Node
 from edgellm.loading.context import check_learned
 from edgellm.ops import OPS
 from edgellm.ops.dense import learned_positions
+from edgellm.options.tools import CHUNKS
 from edgellm.reference import Reference
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.tools.source import open_source
@@ -70,9 +71,8 @@ def measure(
     weights. `with_output`: the output matrix too. Raises OptionError, NumericError and the FormatErrors.
     """
     if context < SHORTEST:
-        raise OptionError(f"context={context} is too short; give at least {SHORTEST} tokens, 512 is usual.")
-    if chunks is not None and chunks < 1:
-        raise OptionError(f"chunks={chunks} is not possible; give a number of windows from 1, or leave it out.")
+        raise OptionError("is too short", option="context", value=context, advice=f"give at least {SHORTEST} tokens, 512 is usual")
+    CHUNKS.check(chunks)
     store = WeightStore(gguf := open_source(path))
     try:
         keys, graph = load_graph(gguf, context)

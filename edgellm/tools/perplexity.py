@@ -14,6 +14,7 @@ from edgellm.bench.logits import rows_at_once, text_logits
 from edgellm.checkpoints.opening import open_model
 from edgellm.errors import BadHParam, NumericError, OptionError
 from edgellm.hparams import architecture_of
+from edgellm.options.tools import CHUNKS
 from edgellm.tools.kl import Divergence, Divergences
 
 Floats = npt.NDArray[np.float32]
@@ -59,9 +60,16 @@ class Report:
 def window_size(context: int, stride: int | None = None) -> int:
     """Tokens of a window. Raises OptionError for numbers that are not possible."""
     if context < SMALLEST_CONTEXT:
-        raise OptionError(f"context={context} is too short; give at least {SMALLEST_CONTEXT} tokens, 512 is usual.")
+        raise OptionError(
+            "is too short", option="context", value=context, advice=f"give at least {SMALLEST_CONTEXT} tokens, 512 is usual"
+        )
     if stride is not None and not 1 <= stride <= context:
-        raise OptionError(f"stride={stride} is not possible with a context of {context}; give a number from 1 to {context}.")
+        raise OptionError(
+            f"is not possible with a context of {context}",
+            option="stride",
+            value=stride,
+            advice=f"give a number from 1 to {context}",
+        )
     return context if stride is None else context + stride // 2
 
 
@@ -72,8 +80,7 @@ def cut(n_tokens: int, context: int, stride: int | None = None, most: int | None
     tokens starts every `stride` tokens, and its last `stride` tokens are scored. Raises OptionError where the text is too short.
     """
     size = window_size(context, stride)
-    if most is not None and most < 1:
-        raise OptionError(f"chunks={most} is not possible; give a number of windows from 1, or leave it out.")
+    CHUNKS.check(most)
     needed = 2 * size if stride is None else size + 1
     if n_tokens < needed:
         raise OptionError(

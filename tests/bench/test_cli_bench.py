@@ -101,7 +101,7 @@ def test_bench(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_of_more_tokens_than_a_model_has_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(tiny_model(tmp_path / "m.gguf", "gpt2", context=96))
     assert app.run(["bench", model]) == 2
-    assert "need a context of 512, and this model has learned 96 positions; lower -p" in capsys.readouterr().err
+    assert "need a context of 512, which is not possible: this model has learned 96 positions; lower -p" in capsys.readouterr().err
 
 
 def test_bench_in_a_filled_context(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,8 +173,8 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
         ("/set temp nan", "/set temp nan: give 0 or more, or default"),
         ("/set temp -3", "give 0 or more"),
         ("/set top-p 7", "/set top-p 7: give a number from 0 to 1, or default"),
-        ("/set top-k -3", "give 0"),
-        ("/set n 0", "give 1 or more, or -1"),
+        ("/set top-k -3", "give -1 or more"),
+        ("/set n -2", "give 0 or more, or -1 for no limit, or default"),
         ("/set seed -2", "give 0 or more, or -1"),
         ("/set min-p inf", "/set min-p inf: give"),
         ("/set repeat-penalty 0", "give more than 0"),
@@ -184,7 +184,7 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
         ("/hlp", "/hlp: there is no such command; did you mean /help?"),
         ("/zzz", "there is no such command; /help lists"),
         ("/set temperature nan", "/set temperature nan: give 0 or more"),
-        ("/set num_predict 0", "give 1 or more, or -1"),
+        ("/set num_predict -2", "give 0 or more, or -1"),
         ("/set temprature 1", "did you mean temp? The options are temp, top-k"),
         ("/set zzz 1", "no such option; the options are temp"),
     ],
@@ -448,7 +448,7 @@ def test_thinking_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys:
     assert app.run(["run", "m", "q"]) == 0
     assert capsys.readouterr() == ("Paris.\n", "")
     assert app.run(["run", "m", "q", "--think"]) == 2
-    assert "error: --think: this model's chat template has no <think>" in capsys.readouterr().err
+    assert "error: --think is not possible: this model's chat template has no <think>" in capsys.readouterr().err
 
 
 def test_the_guide_says_what_has_no_effect_and_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

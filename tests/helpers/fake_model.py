@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from edgellm.api.records import Event, Generation, ModelInfo, Stats
-from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking
+from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking, switch
 from edgellm.errors import OptionError
 from edgellm.sampling import ResolvedOptions, resolve_options
 
@@ -110,7 +110,12 @@ class FakeModel:
     def load_draft(self, name: str) -> None:
         """As Model.load_draft: "stranger" has another vocabulary."""
         if "stranger" in name:
-            raise OptionError(f"draft={name!r} has another vocabulary than fake.gguf; take a smaller model of the same family.")
+            raise OptionError(
+                "has another vocabulary than fake.gguf",
+                option="draft",
+                value=name,
+                advice="take a smaller model of the same family",
+            )
 
     def session(self) -> FakeSession:
         """As Model.session."""
@@ -133,6 +138,7 @@ class FakeModel:
     def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
         """As Model.chat with stream=True."""
         assert stream
+        switch(self.thinking, options.get("think"))
         self.progress = options.pop("progress", None)
         self.calls.append(("chat", list(messages), options))
         return self._next()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgellm.errors import BadHParam, OptionError
+from edgellm.options.sampling import SAMPLING
 from edgellm.sampling import SamplingKeywords, SamplingOptions, model_defaults, resolve_options
-from edgellm.sampling.options import _MODEL_KEYS, _RULES
 
 
 def test_defaults_are_llama_cpps() -> None:
@@ -26,8 +26,8 @@ def test_defaults_are_llama_cpps() -> None:
 def test_keywords_and_rules_name_every_option() -> None:
     names = {f.name for f in fields(SamplingOptions)}
     assert set(SamplingKeywords.__annotations__) == names
-    assert set(_RULES) == names - {"dry_sequence_breakers", "logit_bias"}
-    assert set(_MODEL_KEYS.values()) <= names
+    assert {row.name for row in SAMPLING} == names - {"dry_sequence_breakers", "logit_bias"}
+    assert all(row.default == getattr(SamplingOptions(), row.name) and row.help and row.flags for row in SAMPLING)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from edgellm.backends.base import BackendNeed, BackendOptions, Executable, Finding, Progress
 from edgellm.backends.mlx import device
-from edgellm.errors import BackendError
+from edgellm.errors import BackendError, OptionValue
 from edgellm.formats.ggml_types import GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
@@ -81,8 +81,9 @@ def check_kv_type(layout: MemoryLayout, kv_type: str) -> None:
     """Raises BackendError for keys and values that cannot be kept in this type."""
     if kv_type in QUANTISED and any(spec.v_is_k_prefix and spec.dim_v % BLOCK for _, spec, _ in layout.kv):
         raise BackendError(
-            f"kv_type={kv_type!r} rotates {BLOCK} numbers together, and values within this model's keys do not come "
-            "in such pieces; choose f16 or f32."
+            OptionValue("kv_type", kv_type),
+            f" rotates {BLOCK} numbers together, and values within this model's keys do not come in such pieces; "
+            "choose f16 or f32.",
         )
 
 

@@ -21,14 +21,14 @@ def require() -> None:
     if importlib.util.find_spec("mlx") is None:
         raise BackendError(
             "the MLX back end needs the package mlx, which is not installed; install it with "
-            'pip install "edgellm[mlx]", or use backend="cpu".'
+            'pip install "edgellm[mlx]", or use the back end cpu.'
         )
     try:
         import mlx.core  # noqa: F401
     except ImportError as error:  # on Linux the package mlx alone has no library in it
         raise BackendError(
             f'mlx is installed but cannot be loaded ({error}); install it with pip install "edgellm[mlx]" (on Linux '
-            'that is mlx[cpu]), or use backend="cpu".'
+            "that is mlx[cpu]), or use the back end cpu."
         ) from error
 
 

@@ -36,7 +36,7 @@ def prepare(
     """
     lacking = next((node.op for node in graph.nodes if node.op not in OPS), None)
     if lacking is not None:
-        raise BackendError(f'the MLX back end has no op {lacking}, which this model needs; use backend="cpu".')
+        raise BackendError(f"the MLX back end has no op {lacking}, which this model needs; use the back end cpu.")
     gpu = device.on_gpu()
     return MlxExecutable(graph, weights, layout, kv_type=kv_type, half=gpu, trace=gpu, progress=progress)
 

@@ -187,11 +187,11 @@ def check_type(kind: GGMLType, file: str, tensor: str) -> None:
     if kind.name in TOO_LARGE:
         raise Unsupported(
             f"uses {kind.name}: MLX has no products with grids of points, and its groups would take more than twice "
-            'the memory; use backend="cpu"',
+            "the memory; use the back end cpu",
             file=file,
             field=tensor,
         )
-    raise Unsupported(f'uses {kind.name}, which the MLX back end cannot read yet; use backend="cpu"', file=file, field=tensor)
+    raise Unsupported(f"uses {kind.name}, which the MLX back end cannot read yet; use the back end cpu", file=file, field=tensor)
 
 
 def mlx_bytes(kind: GGMLType, elements: int) -> int:

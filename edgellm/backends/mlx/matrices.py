@@ -250,7 +250,7 @@ def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
         mx.eval(matrix(mx.zeros((1, columns))))
     except ValueError as error:
         raise Unsupported(
-            'uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use backend="cpu"',
+            "uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use the back end cpu",
             file=weight.file,
             field=weight.name,
         ) from error

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from edgellm.cli.chat.settings import SETTINGS
+from edgellm.cli.chat.settings import NAMES, SETTINGS, words
 from edgellm.cli.chat.slash_commands import ALIASES, COMMANDS
 from edgellm.cli.chat.typed_path import quoted, unquoted
 from edgellm.cli.completion import session_names
@@ -23,14 +23,14 @@ def complete(text: str) -> tuple[str, Sequence[str]]:
     name, more, value = rest.partition(" ")
     if command == "set" and not more:
         return name, _matching(name, SETTINGS)
-    if command == "set" and name in SETTINGS:
-        return value, _matching(value, SETTINGS[name].words)
+    if command == "set" and name in NAMES:
+        return value, _matching(value, words(name))
     if command == "file":
         return rest.lstrip(), _typed_paths(rest.lstrip(), any_file=True)
     if command == "load" and not more:
         return name, session_names(name)
     if command == "think" and not more:
-        return name, _matching(name, SETTINGS["think"].words)
+        return name, _matching(name, words("think"))
     if command == "model":
         return rest.lstrip(), _models(rest.lstrip())
     return "", []

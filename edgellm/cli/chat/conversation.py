@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.api.records import Event
 from edgellm.errors import ContextFull, OptionError
+from edgellm.options.table import TABLE
 
 if TYPE_CHECKING:
     from edgellm.api.generation_options import PromptProgress
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]  # Any: options of Model.chat, of many types
 Turns = list[dict[str, str]]
 NGRAM = "ngram"  # the draft that needs no model
-NOT_SAMPLING = ("max_tokens", "stop", "think", "think_budget", "draft", "context_policy")
 
 
 class Conversation:
@@ -64,7 +64,7 @@ class Conversation:
         elif option == "draft":
             if value != NGRAM:
                 self.model.load_draft(cast(str, value))
-        elif option not in NOT_SAMPLING:
+        elif TABLE[option].part == "sampling":
             self.model.sampling_options(**_sampling({option: value}))
 
     def ask(self, text: str) -> Iterator[Event]:
@@ -180,4 +180,4 @@ def _message(turn: dict[str, str]) -> dict[str, Any]:
 
 
 def _sampling(settings: Settings) -> SamplingKeywords:
-    return cast("SamplingKeywords", {name: value for name, value in settings.items() if name not in NOT_SAMPLING})
+    return cast("SamplingKeywords", {name: value for name, value in settings.items() if TABLE[name].part == "sampling"})

@@ -12,7 +12,7 @@ from edgellm.cli.chat.conversation import Conversation
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import EditedLines, PlainLines, read_message
 from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
-from edgellm.cli.options import in_flags
+from edgellm.cli.options import worded
 from edgellm.cli.terminal.answering import show
 from edgellm.cli.terminal.filter import clean
 from edgellm.cli.terminal.keyboard import asked_to_quit
@@ -55,7 +55,7 @@ def talk(conversation: Conversation, switch: Callable[[str], None], *, interacti
         except EdgeError as error:
             if not interactive and not isinstance(error, ContextFull):
                 raise
-            complain(in_flags(str(error)))
+            complain(worded(error))
             code = 0 if interactive else error.exit_code
     return code
 
@@ -74,7 +74,7 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
     except EdgeError as error:
         if not interactive:
             raise
-        complain(in_flags(str(error)))
+        complain(worded(error))
 
 
 def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:

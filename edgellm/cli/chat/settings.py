@@ -1,15 +1,15 @@
-"""The options that /set knows inside a chat: what is taken, which values hold, and where these come from."""
+"""/set in a chat: rows of the option table by their names there, the values in force and where these come from."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgellm.cli.chat.conversation import NGRAM
+from edgellm.catalogue.names import meant
 from edgellm.errors import OptionError
+from edgellm.options.generation import CONTEXT_POLICY, DRAFT, MAX_TOKENS, THINK, THINK_BUDGET
+from edgellm.options.option import Option
+from edgellm.options.sampling import SAMPLING
 
 if TYPE_CHECKING:
     from edgellm.cli.chat.conversation import Conversation
@@ -18,137 +18,48 @@ DEFAULT = "default"
 SOURCES = {"user": "set by you", "catalogue": "recommended for this model", "model": "recommended by the model", "default": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One name of /set: the option of `Model.chat` behind it, and what its text means. `words`: texts worth offering."""
-
-    option: str
-    read: Callable[[str], object]  # raises ValueError with what to give
-    words: tuple[str, ...] = (DEFAULT,)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("give a number") from None
-
-
-def _not_negative(text: str) -> float:
-    number = _number(text)
-    if not 0 <= number < math.inf:
-        raise ValueError("give 0 or more")
-    return number
-
-
-def _positive(text: str) -> float:
-    number = _number(text)
-    if not 0 < number < math.inf:
-        raise ValueError("give more than 0")
-    return number
-
-
-def _fraction(text: str) -> float:
-    number = _number(text)
-    if not 0 <= number <= 1:
-        raise ValueError("give a number from 0 to 1")
-    return number
-
-
-def _whole(low: int, unset: int | None = None) -> Callable[[str], int | None]:
-    """A whole number from `low` on; `unset` stands for None."""
-
-    def read(text: str) -> int | None:
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError("give a whole number") from None
-        if number < low and number != unset:
-            raise ValueError(f"give {low} or more" + ("" if unset is None else f", or {unset}"))
-        return None if number == unset else number
-
-    return read
-
-
-def _switch(text: str) -> bool:
-    if text not in ("on", "off"):
-        raise ValueError("give on or off")
-    return text == "on"
-
-
-def _draft(text: str) -> str:
-    from edgellm.catalogue.names import meant
-
-    return meant(text)[0]
-
-
-def _policy(text: str) -> str:
-    from edgellm.api.context_policy import check_policy
-
-    try:
-        return check_policy(text)
-    except OptionError:
-        raise ValueError("give ring, drop-oldest-turns or error") from None
-
-
-SETTINGS = {
-    "temp": Setting("temperature", _not_negative),
-    "top-k": Setting("top_k", _whole(0)),
-    "top-p": Setting("top_p", _fraction),
-    "min-p": Setting("min_p", _fraction),
-    "repeat-penalty": Setting("repeat_penalty", _positive),
-    "presence-penalty": Setting("presence_penalty", _number),
-    "frequency-penalty": Setting("frequency_penalty", _number),
-    "seed": Setting("seed", _whole(0, unset=-1)),
-    "n": Setting("max_tokens", _whole(1, unset=-1)),
-    "think": Setting("think", _switch, ("on", "off", DEFAULT)),
-    "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
-    "think-budget": Setting("think_budget", _whole(0, unset=-1)),
-    "draft": Setting("draft", _draft, (NGRAM, DEFAULT)),
-}
-SAMPLING = tuple(name for name in SETTINGS if name not in ("n", "think", "context-policy", "think-budget", "draft"))
-ALIASES = {"temperature": "temp", "max-tokens": "n", "num-predict": "n", "n-predict": "n", "predict": "n"}
+SET: tuple[Option, ...] = (*(row for row in SAMPLING if row.flags), MAX_TOKENS, THINK, CONTEXT_POLICY, THINK_BUDGET, DRAFT)
+SETTINGS = {row.typed_names[0]: row for row in SET if row.listed}  # in the order of /set, which lists these
+NAMES = {name: row.typed_names[0] for row in SET for name in row.typed_names} | {"num-predict": "n"}
+_ROWS: dict[str, Option] = {row.typed_names[0]: row for row in SET}
+SAMPLING_NAMES = tuple(name for name, row in SETTINGS.items() if row.part == "sampling")
 
 
 def change(chat: Conversation, name: str, text: str) -> None:
     """Set an option for the messages to come, or take the user's value back with "default". Raises OptionError."""
-    setting = find(name)
+    row = find(name)
     if text == DEFAULT:
-        chat.chosen.pop(setting.option, None)
+        chat.chosen.pop(row.name, None)
         return
     try:
-        value = setting.read(text)
-        chat.check(setting.option, value)
-    except ValueError as error:
-        raise OptionError(f"/set {name} {text}: {error}, or default") from None
+        value = row.read(meant(text)[0] if row is DRAFT else text)
+        chat.check(row.name, value)
     except OptionError as error:
-        otherwise = "" if setting.option == "think" else ", or default"
-        raise OptionError(f"/set {name} {text}: {_reason(str(error))}{otherwise}") from error
-    chat.chosen[setting.option] = value
+        otherwise = "" if row is THINK and error.problem else ", or default"
+        reason = f": {error.advice}" if not error.problem else f" {error.problem}" + ("" if row is THINK else f"; {error.advice}")
+        raise OptionError(f"/set {name} {text}{reason if error.option else f': {error}'}{otherwise}") from error
+    chat.chosen[row.name] = value
 
 
-def _reason(error: str) -> str:
-    """What an error of the library says, without the option and value in Python's words."""
-    _, impossible, why = error.partition(" is not possible: ")
-    if error.startswith("draft="):
-        return error.partition("' ")[2].rstrip(".")
-    return (why.partition(";")[0] if impossible else error.partition("; ")[2]).rstrip(".")
+def words(name: str) -> tuple[str, ...]:
+    """Texts worth offering as the value of an option."""
+    row = find(name)
+    return (*(("on", "off") if row.kind is bool else row.values or row.suggestions), DEFAULT)
 
 
-def find(name: str) -> Setting:
-    """The setting of a name, with either kind of dash. Raises OptionError."""
+def find(name: str) -> Option:
+    """The option of a name, with either kind of dash. Raises OptionError."""
     dashed = name.lower().replace("_", "-")
-    setting = SETTINGS.get(ALIASES.get(dashed, dashed))
-    if setting is None:
-        near = difflib.get_close_matches(dashed, [*SETTINGS, *ALIASES], n=1)
-        hint = f"did you mean {ALIASES.get(near[0], near[0])}? The options are" if near else "the options are"
-        raise OptionError(f"/set {name}: there is no such option; {hint} {', '.join(SETTINGS)}")
-    return setting
+    if dashed not in NAMES:
+        near = difflib.get_close_matches(dashed, NAMES, n=1)
+        hint = f"did you mean {NAMES[near[0]]}? The options are" if near else "the options are"
+        raise OptionError(f"/set {name}: no such option; {hint} {', '.join(SETTINGS)}")
+    return _ROWS[NAMES[dashed]]
 
 
 def shown(chat: Conversation, name: str) -> str:
     """The value that holds for the next message, and where it comes from."""
-    option = find(name).option
+    option = find(name).name
     if option == "think":
         return _thinking(chat)
     if option == "context_policy":
@@ -177,4 +88,4 @@ def _thinking(chat: Conversation) -> str:
     if kind != "optional":
         return "this model does not think before it answers" if kind == "no" else "always on with this model"
     chosen = chat.chosen.get("think")
-    return "as the model's template has it" if chosen is None else f"{'on' if chosen else 'off'}  {SOURCES['user']}"
+    return "on or off (template's default)" if chosen is None else f"{'on' if chosen else 'off'}  {SOURCES['user']}"

@@ -122,7 +122,7 @@ def _stats(chat: Conversation, rest: str) -> None:
         say("nothing was answered yet")
         return
     say(summary(chat.last))
-    for name in settings.SAMPLING:
+    for name in settings.SAMPLING_NAMES:
         _row(name, settings.shown(chat, name) if name != "seed" else str(chat.last.seed))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from edgellm.cli import opening
 from edgellm.cli.chat.conversation import Conversation
 from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
-from edgellm.cli.options import in_flags
+from edgellm.cli.options import worded
 from edgellm.cli.state import last_model, remember_model
 from edgellm.cli.terminal.output import say
 from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemory, OptionError
@@ -40,10 +40,10 @@ class ModelSlot:
 
         Raises OptionError for `think` and `draft`, and what opening a draft's model raises.
         """
-        chosen = {**chosen, **opening.thinking(self.model, chosen.pop("think", None))}
         conversation = Conversation(self.model, chosen, system)
-        if "draft" in chosen:
-            conversation.check("draft", chosen["draft"])
+        for option in ("think", "draft"):
+            if option in chosen:
+                conversation.check(option, chosen[option])
         self._introduce(conversation, why)
         return conversation
 
@@ -107,7 +107,7 @@ def _keep_if_possible(conversation: Conversation, option: str) -> None:
     except EdgeError as error:
         del conversation.chosen[option]
         if option == "draft":
-            say(f"going on without a draft: {in_flags(str(error))}")
+            say(f"going on without a draft: {worded(error)}")
 
 
 def usual_model() -> tuple[str, str]:

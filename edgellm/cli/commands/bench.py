@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ PAIR = 2
 REPETITIONS = 5
 
 
+@options.takes(*options.COMPUTE[1:], *options.WEIGHTS)
 def bench(
     model: options.Model,
     p: Annotated[str, typer.Option("-p", "--n-prompt", metavar="N,...", help="Prompt lengths in tokens; 0 for no test.")] = "512",
@@ -46,18 +46,13 @@ def bench(
         ),
     ] = None,
     t: Annotated[str | None, typer.Option("-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.")] = None,
-    threads_batch: options.ThreadsBatch = None,
-    backend: options.Backend = None,
-    kv_type: options.KvType = None,
+    chosen: options.Chosen = options.NONE,
     profile: Annotated[
         bool,
         typer.Option(
             "--profile", help=("Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers.")
         ),
     ] = False,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
-    force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
     """Measure tokens per second.
@@ -76,25 +71,10 @@ def bench(
 
     if r is not None and r < 1:
         raise OptionError(f"-r {r}: give at least one repetition")
+    load = chosen.part("loading")
     if parallel is not None:
         _refuse({"-d": d != "0", "-pg": bool(pg), "several numbers of -t": "," in (t or "")})
-        _several(
-            model,
-            p,
-            n,
-            parallel,
-            r or 1,
-            json_,
-            profile,
-            options.given(
-                threads=None if t is None else _numbers("-t", t)[0],
-                threads_batch=threads_batch,
-                backend=backend,
-                kv_type=kv_type,
-                force=force or None,
-                **options.weights(no_mmap, mlock),
-            ),
-        )
+        _several(model, p, n, parallel, r or 1, json_, profile, load | ({} if t is None else {"threads": _numbers("-t", t)[0]}))
         return
     tests = _tests(p, n, pg or [], d)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
@@ -103,16 +83,10 @@ def bench(
     reports = []
     context = max(SMALLEST_CONTEXT, max(test.tokens for test in tests) + max(test.depth for test in tests))
     for count in threads:
-        load = options.given(
-            threads=count,
-            threads_batch=threads_batch,
-            backend=backend,
-            kv_type=kv_type,
-            context=context,
-            force=force or None,
-            **options.weights(no_mmap, mlock),
-        )
-        with _opened(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
+        with (
+            _opened(model, load | {"context": context} | ({} if count is None else {"threads": count})) as opened,
+            _reading(opened, any(test.decodes for test in tests)) as read,
+        ):
             facts = machine(opened)
             for row in rows(opened, tests, r or REPETITIONS, read, profile=profile):
                 reports.append(row.report(opened, facts))
@@ -136,12 +110,10 @@ def _opened(model: str, load: dict[str, Any]) -> Model:
     try:
         return open_model(model, load)
     except OptionError as error:
-        learned = re.search(rf"^context={load['context']} .* learned (\d+) positions", str(error))
-        if learned is None:
+        if error.option != "context" or "learned" not in error.problem:
             raise
         raise OptionError(
-            f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; "
-            "lower -p, -n, -pg or -d"
+            f"the tests need a context of {load['context']}, which {error.problem}; lower -p, -n, -pg or -d"
         ) from error
 
 

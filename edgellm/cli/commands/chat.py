@@ -11,6 +11,7 @@ import typer
 from edgellm.cli import completion, options
 
 
+@options.takes(*options.CHAT, *options.WEIGHTS)
 def chat(
     model: Annotated[
         str | None,
@@ -22,32 +23,8 @@ def chat(
             help=("As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."),
         ),
     ] = None,
-    n: options.Predict = None,
-    temp: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    presence_penalty: options.PresencePenalty = None,
-    frequency_penalty: options.FrequencyPenalty = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    context: options.Context = None,
-    threads: options.Threads = None,
-    threads_batch: options.ThreadsBatch = None,
-    backend: options.Backend = None,
-    kv_type: options.KvType = None,
-    sinks: options.Sinks = None,
-    pinned: options.Pinned = None,
-    context_policy: options.ContextPolicy = None,
-    lora: options.Lora = None,
+    chosen: options.Chosen = options.NONE,
     system: options.System = None,
-    think: options.Think = None,
-    think_budget: options.ThinkBudget = None,
-    draft: options.Draft = None,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
-    force: options.Force = False,
     continue_: Annotated[bool, typer.Option("--continue", help="Resume the last chat, with its KV cache.")] = False,
     resume: Annotated[
         str | None,
@@ -67,6 +44,8 @@ def chat(
     A chat in a terminal is saved on this machine. EDGELLM_SESSIONS=off turns that off; EDGELLM_SESSIONS=2G limits the disk space
     for saved KV states. From a pipe, each line is one message and only the answers are printed.
 
+    More sampling options (DRY, XTC, Mirostat and others) are in docs/options.md.
+
     \b
     edgellm chat qwen3-0.6b
     edgellm chat model.gguf --system "Be brief."
@@ -76,44 +55,19 @@ def chat(
     from edgellm.cli.chat.repl import talk
     from edgellm.cli.chat.resuming import keeper, saved
     from edgellm.cli.chat.switching import ModelSlot, usual_model
-    from edgellm.cli.opening import limit
     from edgellm.cli.terminal.keyboard import quiet
 
     before = saved(continue_, resume)
     if model is None and before is not None:
         model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
-    load = options.given(
-        context=context,
-        threads=threads,
-        threads_batch=threads_batch,
-        backend=backend,
-        kv_type=kv_type,
-        sinks=sinks,
-        pinned=pinned,
-        adapters=options.adapters(lora),
-        force=force or None,
-        **options.weights(no_mmap, mlock),
-    )
-    settings = options.given(
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        repeat_penalty=repeat_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        stop=options.stops(stop),
-        think=think,
-        think_budget=think_budget,
-        draft=draft,
-        context_policy=context_policy,
-    )
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     most = budget() if interactive and not no_save else 0
-    with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:
-        conversation = slot.begin(settings | limit(n), system, why)
+    with (
+        quiet() if interactive else contextlib.nullcontext(),
+        ModelSlot(name, chosen.part("loading"), before.load if before else {}) as slot,
+    ):
+        conversation = slot.begin(chosen.part("sampling", "generation", "chat"), system, why)
         with keeper(conversation, before, most=most):
             if system is not None:
                 conversation.system = system

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgellm.cli import options
-from edgellm.errors import ContextFull, NumericError, OptionError
+from edgellm.errors import ContextFull, NumericError, OptionError, TextNumber
+from edgellm.options import loading
 
 if TYPE_CHECKING:
     from edgellm.api.embed import Vectors
 
 
+@options.takes(loading.THREADS, loading.BACKEND, loading.MMAP, loading.MLOCK)
 def embed(
     model: options.Model,
     file: Annotated[
@@ -46,10 +47,7 @@ def embed(
             help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
         ),
     ] = None,
-    threads: options.Threads = None,
-    backend: options.Backend = None,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
+    chosen: options.Chosen = options.NONE,
     force: Annotated[
         bool, typer.Option("--force", help=("Load the model even if it does not fit into free memory, and replace FILE.npy."))
     ] = False,
@@ -73,12 +71,13 @@ def embed(
     if output is not None:
         check_place(output)
     lines = _lines(file)
-    load = options.given(threads=threads, backend=backend, context=context, force=force or None, **options.weights(no_mmap, mlock))
+    load = chosen.part("loading") | ({"context": context} if context is not None else {}) | ({"force": True} if force else {})
     with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
         try:
             vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
         except (ContextFull, NumericError) as error:
-            raise type(error)(re.sub(r"texts\[(\d+)\]", lambda match: f"line {int(match[1]) + 1}", str(error))) from error
+            line_number = [f"line {part.index + 1}" if isinstance(part, TextNumber) else part for part in error.args]
+            raise type(error)(*line_number) from error
     _write(vectors, output)
 
 

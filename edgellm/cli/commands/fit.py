@@ -9,6 +9,7 @@ import typer
 from edgellm.cli import completion, options
 from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.errors import DownloadError, ModelNotFound
+from edgellm.options import loading
 
 if TYPE_CHECKING:
     from edgellm.bench.fit import Fit, Guess
@@ -18,6 +19,7 @@ FASTEST = 1000  # tokens a second; beyond, sampling and text take longer than th
 Facts = dict[str, Any]  # Any: strings, numbers and tables, as JSON has them
 
 
+@options.takes(loading.CONTEXT, loading.THREADS)
 def fit(
     model: Annotated[
         str | None,
@@ -29,8 +31,7 @@ def fit(
             help=("As for run; the model need not be on this machine. Default: the whole catalogue."),
         ),
     ] = None,
-    context: options.Context = None,
-    threads: options.Threads = None,
+    chosen: options.Chosen = options.NONE,
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure or estimate the speed.")] = True,
     json_: options.Json = False,
 ) -> None:
@@ -51,7 +52,7 @@ def fit(
         guesses = _catalogue(timing)
         print(json.dumps([_guess_facts(one) for one in guesses], indent=2) if json_ else _catalogue_page(guesses))
         return
-    facts = _model_facts(model, context, threads, timing)
+    facts = _model_facts(model, chosen.values.get("context"), chosen.values.get("threads"), timing)
     print(json.dumps(facts, indent=2) if json_ else _model_page(facts))
 
 

@@ -11,8 +11,10 @@ from edgellm.cli import options
 from edgellm.cli.commands.perplexity import read_text
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.progress import ProgressLine
+from edgellm.options.tools import CHUNKS
 
 
+@options.takes(CHUNKS)
 def imatrix(
     model: options.Model,
     text: Annotated[
@@ -25,9 +27,7 @@ def imatrix(
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
     context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Window length in tokens.")] = 512,
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.")
-    ] = None,
+    chosen: options.Chosen = options.NONE,
     process_output: Annotated[bool, typer.Option("--process-output", help="Include the output matrix.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
 ) -> None:
@@ -57,7 +57,9 @@ def imatrix(
     check_place(out)
     say_why(path)
     with ProgressLine("measuring importance") as progress:
-        measured = measure(path, words, context=context, chunks=chunks, with_output=process_output, progress=progress)
+        measured = measure(
+            path, words, context=context, chunks=chosen.values.get("chunks"), with_output=process_output, progress=progress
+        )
     write_importance(out, measured.sums, datasets=[str(text)], chunks=measured.windows, chunk_size=measured.window)
     say(f"{len(measured.sums)} matrices, {measured.windows} windows of {measured.window} tokens")
     print(out)

@@ -11,6 +11,7 @@ import typer
 
 from edgellm.cli import options
 from edgellm.errors import OptionError
+from edgellm.options.tools import CHUNKS, STRIDE
 
 PLAIN_KV = ("f16", "f32")
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from edgellm.tools.perplexity import Perplexity, Report
 
 
+@options.takes(STRIDE, CHUNKS, *options.COMPUTE, *options.WEIGHTS)
 def perplexity(
     model: options.Model,
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A text in UTF-8.")],
@@ -33,28 +35,13 @@ def perplexity(
             help="Window length in tokens. Default: 512, or what the model was trained for if that is less.",
         ),
     ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            "--stride", "--ppl-stride", metavar="N", show_default=False, help="Start a window every N tokens and score its last N."
-        ),
-    ] = None,
-    chunks: Annotated[
-        int | None, typer.Option("--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.")
-    ] = None,
     kl_base: Annotated[
         str | None,
         typer.Option(
             "--kl-base", metavar="MODEL", show_default=False, help="Base model for KL divergence, such as the unquantised one."
         ),
     ] = None,
-    threads: options.Threads = None,
-    threads_batch: options.ThreadsBatch = None,
-    backend: options.Backend = None,
-    kv_type: options.KvType = None,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
-    force: options.Force = False,
+    chosen: options.Chosen = options.NONE,
     json_: options.Json = False,
 ) -> None:
     """Measure the perplexity of a text. The definition is llama-perplexity's.
@@ -77,16 +64,10 @@ def perplexity(
     from edgellm.tools.perplexity import DEFAULT_CONTEXT, cut, measure, trained_context, window_size
 
     length = context if context is not None else min(DEFAULT_CONTEXT, trained_context(resolve(model)))
+    stride, chunks = chosen.values.get("stride"), chosen.values.get("chunks")
     size = window_size(length, stride)
-    load = options.given(
-        threads=threads,
-        threads_batch=threads_batch,
-        backend=backend,
-        kv_type=kv_type,
-        context=size,
-        force=force or None,
-        **options.weights(no_mmap, mlock),
-    )
+    load = chosen.part("loading") | {"context": size}
+    kv_type = load.get("kv_type")
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_model(model, load))
         plain = load | {"kv_type": kv_type if kv_type in PLAIN_KV else PLAIN_KV[0]}

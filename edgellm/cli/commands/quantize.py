@@ -13,11 +13,13 @@ from edgellm.cli.terminal.format_stats import size
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.errors import OptionError
+from edgellm.options import loading
 
 if TYPE_CHECKING:
     from edgellm.tools.quantize import Plan, Quantized, QuantizeOptions
 
 
+@options.takes(loading.THREADS)
 def quantize(
     model: options.Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write.")],
@@ -95,7 +97,7 @@ def quantize(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, but write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
-    threads: options.Threads = None,
+    chosen: options.Chosen = options.NONE,
     json_: options.Json = False,
 ) -> None:
     """Quantise a model to a smaller file.
@@ -115,7 +117,7 @@ def quantize(
 
     _check_target(type_, target, calibrate, mix_options=bool(tensor_type or output_type or token_embedding_type or pure))
     path = resolve(model)
-    chosen = QuantizeOptions(
+    asked = QuantizeOptions(
         type=type_ or "",
         target=target,
         text=read_text(calibrate) if calibrate else "",
@@ -126,15 +128,15 @@ def quantize(
         pure=pure,
         allow_requantize=allow_requantize,
         force=force,
-        threads=_positive(threads),
+        threads=chosen.values.get("threads"),
         split_bytes=_bytes(split),
     )
     if dry_run:
-        _say_plan(plan(path, chosen), chosen, json_=json_)
+        _say_plan(plan(path, asked), asked, json_=json_)
         return
     say_why(path)
     with ProgressLine("quantising") as progress:
-        made = make(path, out, chosen, progress=progress)
+        made = make(path, out, asked, progress=progress)
     _say_result(made, json_=json_)
 
 
@@ -152,12 +154,6 @@ def _check_target(type_: str | None, target: float | None, calibrate: Path | Non
         raise OptionError(
             f"--target {target:g}: chooses all types; leave out --tensor-type, --output-type, --token-embedding-type and --pure"
         )
-
-
-def _positive(threads: int | None) -> int | None:
-    if threads is not None and threads < 1:
-        raise OptionError(f"--threads {threads}: give a positive number")
-    return threads
 
 
 def _bytes(text: str | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.piped import PipedText, decoded
 from edgellm.cli.terminal.progress import ReadingLine
 from edgellm.errors import OptionError
+from edgellm.options.sampling import SAMPLING
+from edgellm.options.table import TABLE
 
 if TYPE_CHECKING:
     from edgellm.api.model import Model
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from edgellm.api.stream import Stream
 
 
+@options.takes(*options.RUN, *options.WEIGHTS)
 def run(
     model: options.Model,
     prompt: Annotated[
@@ -43,74 +47,8 @@ def run(
             help=("Read the prompt from a file; appended to PROMPT if both are given."),
         ),
     ] = None,
-    n: options.Predict = None,
-    temp: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    presence_penalty: options.PresencePenalty = None,
-    frequency_penalty: options.FrequencyPenalty = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    context: options.Context = None,
-    threads: options.Threads = None,
-    threads_batch: options.ThreadsBatch = None,
-    backend: options.Backend = None,
-    kv_type: options.KvType = None,
-    sinks: options.Sinks = None,
-    pinned: options.Pinned = None,
-    context_policy: options.ContextPolicy = None,
-    lora: options.Lora = None,
+    chosen: options.Chosen = options.NONE,
     system: options.System = None,
-    think: options.Think = None,
-    think_budget: options.ThinkBudget = None,
-    draft: options.Draft = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE|JSON",
-            show_default=False,
-            help=("Constrain the output to this JSON schema: a file, or the schema itself."),
-        ),
-    ] = None,
-    choices: Annotated[
-        str | None,
-        typer.Option(
-            "--choices",
-            metavar="A,B,...",
-            show_default=False,
-            help=("Constrain the output to one of these texts; give a JSON list if they contain commas."),
-        ),
-    ] = None,
-    regex: Annotated[
-        str | None,
-        typer.Option(
-            "--regex",
-            metavar="REGEX",
-            show_default=False,
-            help=("Constrain the output to match this regular expression as a whole."),
-        ),
-    ] = None,
-    grammar: Annotated[
-        Path | None,
-        typer.Option(
-            "--grammar",
-            metavar="FILE",
-            show_default=False,
-            help=("Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`."),
-        ),
-    ] = None,
-    logprobs: Annotated[
-        int | None,
-        typer.Option(
-            "--logprobs",
-            metavar="K",
-            show_default=False,
-            help=("With --json: the log probability of each token, and of the K most likely."),
-        ),
-    ] = None,
     raw: Annotated[
         bool,
         typer.Option(
@@ -122,9 +60,6 @@ def run(
         ),
     ] = False,
     plain: options.Plain = False,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
-    force: options.Force = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print token counts and speed on stderr at the end.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
 ) -> None:
@@ -133,6 +68,8 @@ def run(
     A model with a chat template gets the prompt as a user message; one without, or --raw, continues the text.
     Structured output (--schema, --choices, --regex, --grammar) is guaranteed to be valid, unless -n cuts it off.
 
+    More sampling options (DRY, XTC, Mirostat and others) are in docs/options.md.
+
     \b
     edgellm run qwen3-0.6b "Name three rivers."
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
@@ -140,54 +77,27 @@ def run(
     edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
     """
     from edgellm.cli.forms import form
-    from edgellm.cli.opening import check, limit, open_model, sampling_of, thinking
+    from edgellm.cli.opening import check, open_model, sampling_of
 
     prompt = _with_file(prompt, file, raw)
-    wanted = form(schema, choices, regex, grammar)
-    if logprobs is not None and not json_:
-        raise OptionError("--logprobs stand in the JSON at the end: give --json, too")
+    wanted = form(chosen.values)
+    if "logprobs" in chosen.values and not json_:
+        raise OptionError("--logprobs needs --json")
     piped = PipedText()
     if prompt is None:
         check(model)  # before anybody is asked for a prompt
         if not piped.connected:
             raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
-    settings = options.given(
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        repeat_penalty=repeat_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        stop=options.stops(stop),
-        draft=draft,
-        context_policy=context_policy,
-        logprobs=logprobs,
-    )
-    load = options.given(
-        context=context,
-        threads=threads,
-        threads_batch=threads_batch,
-        backend=backend,
-        kv_type=kv_type,
-        sinks=sinks,
-        pinned=pinned,
-        adapters=options.adapters(lora),
-        force=force or None,
-        **options.weights(no_mmap, mlock),
-    )
-    with open_model(model, load) as opened:
+    with open_model(model, chosen.part("loading")) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
-        settings = sampling_of(model, settings) | limit(n)
+        settings = sampling_of(model, chosen.part("sampling", "generation")) | wanted
+        sampling = _in_force(opened, settings)
         reply = opened.info.has_template and not raw
         if not reply:
-            _refuse({"--system": system, "--think": think, "--think-budget": think_budget})
+            _refuse(system, chosen.part("chat"))
         reading = ReadingLine()
-        settings |= {"progress": reading.read, **wanted, **(thinking(opened, think) if reply else {})}
-        if reply and think_budget is not None:
-            settings["think_budget"] = think_budget
+        settings |= {"progress": reading.read, **chosen.part("chat")}
         if reply and is_guide(opened) and not wanted:
             if system:
                 say(NO_SYSTEM)
@@ -196,22 +106,28 @@ def run(
                 return
         stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, settings)
         if json_:
-            _print_json(model, stream, opened, reading)
+            _print_json(model, stream, opened, sampling, reading)
         else:
             show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
-        _close(stream, n, stats, formed=bool(wanted))
+        _close(stream, stats, limited="max_tokens" in chosen.values, formed=bool(wanted))
 
 
-def _print_json(name: str, stream: Stream, model: Model, reading: ReadingLine) -> None:
+def _in_force(model: Model, settings: Mapping[str, Any]) -> dict[str, object]:
+    """The sampling options of an answer, those of the model and the library included. Raises OptionError."""
+    given = {name: value for name, value in settings.items() if name in TABLE and TABLE[name].part == "sampling"}
+    return {row.name: getattr(model.sampling_options(**given).options, row.name) for row in SAMPLING if row.name != "seed"}
+
+
+def _print_json(name: str, stream: Stream, model: Model, sampling: Mapping[str, object], reading: ReadingLine) -> None:
     """The whole answer; what there is of it where Ctrl-C ends it."""
     try:
         with reading:
             stream.drain()
     except KeyboardInterrupt:
         stream.close()
-        print(_report(name, stream.result, model))
+        print(_report(name, stream.result, model, sampling))
         raise
-    print(_report(name, stream.result, model))
+    print(_report(name, stream.result, model, sampling))
 
 
 def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
@@ -228,8 +144,8 @@ def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
     return f"{prompt}\n\n{text}" if prompt else text
 
 
-def _report(name: str, result: Generation, model: Model) -> str:
-    """An answer as JSON."""
+def _report(name: str, result: Generation, model: Model, sampling: Mapping[str, object]) -> str:
+    """An answer as JSON, with the sampling options that it was made with."""
     stats = result.stats
     speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
     return json.dumps(
@@ -241,6 +157,7 @@ def _report(name: str, result: Generation, model: Model) -> str:
             "ids": list(result.token_ids),
             "stop_reason": result.stop_reason,
             "seed": result.seed,
+            "options": sampling,
             "stats": dataclasses.asdict(stats) | speeds,
             **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
         },
@@ -278,16 +195,15 @@ def _continuation(model: Model, text: str, settings: dict[str, Any]) -> Stream:
     return model.stream(text, **settings)
 
 
-def _refuse(options: dict[str, object]) -> None:
+def _refuse(system: str | None, thinking: Mapping[str, object]) -> None:
     """Raises OptionError for options of replies, where the text is continued."""
-    for name, value in options.items():
-        if value is not None:
-            shown = "--no-think" if value is False else name
-            instead = "put the text into the prompt" if name == "--system" else "leave it out"
-            raise OptionError(f"{shown} needs a model with a chat template, and no --raw: {instead}")
+    refused = {"--system": "put the text into the prompt"} if system is not None else {}
+    refused |= {options.typed(name, value): "leave it out" for name, value in thinking.items()}
+    for option, instead in refused.items():
+        raise OptionError(f"{option} needs a model with a chat template, and no --raw: {instead}")
 
 
-def _close(stream: Stream, n: int | None, stats: bool, *, formed: bool) -> None:
+def _close(stream: Stream, stats: bool, *, limited: bool, formed: bool) -> None:
     """What stands on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
     have (`formed`), and the figures if wanted.
     """
@@ -299,7 +215,7 @@ def _close(stream: Stream, n: int | None, stats: bool, *, formed: bool) -> None:
         say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and {wrong}")
     elif result.stop_reason == "loop":
         say("stopped: the answer repeats itself over and over")
-    elif n is None and result.stop_reason == "length":
+    elif not limited and result.stop_reason == "length":
         say(f"stopped after {result.stats.generated_tokens} tokens, the size of the context (-n sets another limit)")
     if stats:
         say(summary(result))

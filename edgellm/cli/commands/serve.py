@@ -11,14 +11,18 @@ from typing import Annotated
 import typer
 
 from edgellm.cli import completion, options
-from edgellm.cli.checks import number
 from edgellm.cli.terminal.output import say
 from edgellm.errors import BackendError, OptionError
+from edgellm.options.generation import MAX_TOKENS
+from edgellm.options.loading import PARALLEL, PINNED, QUEUE
+from edgellm.options.serving import PORT
 
+SERVED = {"parallel": 4, "queue": 64}  # unless options say otherwise
 MOST_KEY = 4096  # characters of a file with an API key
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
+@options.takes(PORT, PARALLEL, QUEUE, MAX_TOKENS, *(row for row in options.LOADING if row is not PINNED), *options.WEIGHTS)
 def serve(
     models: Annotated[
         list[str] | None,
@@ -31,7 +35,6 @@ def serve(
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", callback=number(0, 65535), help="Port to listen on.")] = 11535,
     unix: Annotated[
         str | None, typer.Option("--unix", metavar="PATH", show_default=False, help="Listen on a Unix socket instead.")
     ] = None,
@@ -41,12 +44,6 @@ def serve(
     api_key_file: Annotated[
         Path | None, typer.Option("--api-key-file", metavar="FILE", show_default=False, help="A file that holds the key.")
     ] = None,
-    parallel: Annotated[
-        int, typer.Option("-np", "--parallel", metavar="N", callback=number(1, 256), help="Answers that are written at a time.")
-    ] = 4,
-    queue: Annotated[
-        int, typer.Option("--queue", metavar="N", callback=number(0), help="Requests that may wait; others get status 429.")
-    ] = 64,
     keep_alive: Annotated[
         str, typer.Option("--keep-alive", metavar="TIME", help="Unload a model this long after its last answer; -1 for never.")
     ] = "5m",
@@ -60,26 +57,7 @@ def serve(
         list[str] | None,
         typer.Option("--model-alias", metavar="NAME=MODEL", show_default=False, help="Another name for a model. May be repeated."),
     ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            metavar="N",
-            show_default=False,
-            callback=number(1),
-            help="Maximum number of tokens of answers whose request sets none. Default: as many as the context holds.",
-        ),
-    ] = None,
-    context: options.Context = None,
-    threads: options.Threads = None,
-    threads_batch: options.ThreadsBatch = None,
-    backend: options.Backend = None,
-    kv_type: options.KvType = None,
-    sinks: options.Sinks = None,
-    lora: options.Lora = None,
-    no_mmap: options.NoMmap = False,
-    mlock: options.Mlock = False,
-    force: options.Force = False,
+    chosen: options.Chosen = options.NONE,
 ) -> None:
     """Serve models over HTTP.
 
@@ -101,26 +79,14 @@ def serve(
     settings = Settings(
         models=tuple(_understood(name) for name in models or ["guide"]),
         host=host,
-        port=port,
+        port=chosen.values.get("port", PORT.default),
         unix=unix,
         api_key=_key(api_key, api_key_file),
         keep_alive=_seconds(keep_alive),
         origins=frozenset(_origin(each) for each in allow_origin or ()),
         aliases=dict(_alias(each) for each in model_alias or ()),
-        max_tokens=max_tokens,
-        load=options.given(
-            parallel=parallel,
-            queue=queue,
-            context=context,
-            threads=threads,
-            threads_batch=threads_batch,
-            backend=backend,
-            kv_type=kv_type,
-            sinks=sinks,
-            adapters=options.adapters(lora),
-            force=force or None,
-            **options.weights(no_mmap, mlock),
-        ),
+        max_tokens=chosen.values.get("max_tokens"),
+        load=SERVED | chosen.part("loading"),
     )
     _log_to_stderr()
     run(settings, lambda address, server: _started(address, settings.models[0], is_local=settings.is_local))

@@ -11,6 +11,7 @@ import typer
 from edgellm.cli import options
 from edgellm.cli.terminal.filter import clean
 from edgellm.errors import EdgeError, OptionError
+from edgellm.options import loading
 
 if TYPE_CHECKING:
     from edgellm.formats.gguf import GGUFFile
@@ -19,12 +20,13 @@ Facts = dict[str, Any]  # Any: strings, numbers and tables, as JSON has them
 LONGEST_VALUE = 4096  # characters of one metadata value in --json; templates are longer
 
 
+@options.takes(loading.CONTEXT)
 def show(
     model: options.Model,
     graph: Annotated[bool, typer.Option("--graph", help="Print the graph of one step, after fusion.")] = False,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
     json_: options.Json = False,
-    context: options.Context = None,
+    chosen: options.Chosen = options.NONE,
 ) -> None:
     """Describe a model file.
 
@@ -42,7 +44,7 @@ def show(
 
     with open_model(path) as gguf:
         if graph:
-            print(_graph_text(gguf, context))
+            print(_graph_text(gguf, chosen.values.get("context")))
         elif json_:
             facts = _facts(gguf) | {"metadata": _metadata(gguf)} | ({"tensors": _tensors(gguf)} if tensors else {})
             print(json.dumps(_finite(facts), indent=2, allow_nan=False))

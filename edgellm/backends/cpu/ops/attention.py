@@ -13,7 +13,7 @@ from edgellm.backends.cpu.buffers import Mode
 from edgellm.backends.cpu.ops._table import count_word, emitter, float_of, float_word, integer
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
-from edgellm.errors import BackendError
+from edgellm.errors import BackendError, OptionValue
 from edgellm.graph import KVSpec, Node, RopeSpec
 from edgellm.memory.kv_types import BLOCK, QUANTISED
 from edgellm.memory.pages import sink_slots
@@ -67,8 +67,9 @@ def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     k, v = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]  # the same where keys hold their values
     if plan.kv_type in QUANTISED and shape.v_is_k_prefix and shape.dim_v % BLOCK:
         raise BackendError(
-            f"kv_type={plan.kv_type!r} rotates {BLOCK} numbers together, and values of {shape.dim_v} within keys do "
-            "not come in such pieces; choose f16 or f32."
+            OptionValue("kv_type", plan.kv_type),
+            f" rotates {BLOCK} numbers together, and values of {shape.dim_v} within keys do not come in such pieces; "
+            "choose f16 or f32.",
         )
     plan.add(
         Record(

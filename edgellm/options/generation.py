@@ -1,0 +1,106 @@
+"""The rows of one answer: its length, what ends it, drafts, structured output, thinking."""
+
+from __future__ import annotations
+
+from edgellm.options.option import MAX_INTEGER, Option
+
+MAX_TOKENS = Option(
+    name="max_tokens",
+    kind=int,
+    low=0,
+    high=MAX_INTEGER,
+    unset=(-1, "for no limit"),
+    usual="as many as the context holds",
+    flags=("-n", "--predict", "--n-predict", "--max-tokens"),
+    metavar="N",
+    help="Maximum number of tokens to generate; -1 for no limit.",
+    part="generation",
+)
+STOP = Option(
+    name="stop",
+    kind=list,
+    flags=("--stop",),
+    metavar="TEXT",
+    help=r"End the answer before this text (\n is a line break). May be repeated.",
+    part="generation",
+)
+CONTEXT_POLICY = Option(
+    name="context_policy",
+    values=("ring", "drop-oldest-turns", "error"),
+    usual="ring",
+    flags=("--context-policy",),
+    metavar="NAME",
+    help="When the context is full: ring (evict the oldest tokens), drop-oldest-turns (drop whole turns, but not the system "
+    "prompt) or error.",
+    part="generation",
+)
+DRAFT = Option(
+    name="draft",
+    suggestions=("ngram",),
+    flags=("--draft",),
+    metavar="ngram|MODEL",
+    help="Speculative decoding, by prompt lookup (ngram) or with a small model of the same vocabulary. With ngram, or at "
+    "temperature 0, or with a seed, the output is identical; with a draft model and no seed it is another sample from the "
+    "same distribution.",
+    part="generation",
+)
+SCHEMA = Option(
+    name="schema",
+    flags=("--schema",),
+    metavar="FILE|JSON",
+    help="Constrain the output to this JSON schema: a file, or the schema itself.",
+    part="generation",
+)
+CHOICES = Option(
+    name="choices",
+    flags=("--choices",),
+    metavar="A,B,...",
+    help="Constrain the output to one of these texts; give a JSON list if they contain commas.",
+    part="generation",
+)
+REGEX = Option(
+    name="regex",
+    flags=("--regex",),
+    metavar="REGEX",
+    help="Constrain the output to match this regular expression as a whole.",
+    part="generation",
+)
+GRAMMAR = Option(
+    name="grammar",
+    flags=("--grammar",),
+    metavar="FILE",
+    help="Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`.",
+    part="generation",
+)
+LOGPROBS = Option(
+    name="logprobs",
+    kind=int,
+    low=0,
+    high=100,
+    flags=("--logprobs",),
+    metavar="K",
+    help="With --json: the log probability of each token, and of the K most likely.",
+    part="generation",
+)
+THINK = Option(
+    name="think",
+    kind=bool,
+    usual="up to the chat template",
+    flags=("--think/--no-think",),
+    help="Turn thinking before the answer on or off. Thinking is shown in a terminal only.",
+    part="chat",
+)
+THINK_BUDGET = Option(
+    name="think_budget",
+    kind=int,
+    low=0,
+    high=MAX_INTEGER,
+    unset=(-1, "for no limit"),
+    usual="no limit",
+    flags=("--think-budget",),
+    metavar="N",
+    help="End thinking after N tokens.",
+    part="chat",
+)
+
+GENERATION = (MAX_TOKENS, STOP, CONTEXT_POLICY, DRAFT, SCHEMA, CHOICES, REGEX, GRAMMAR, LOGPROBS, THINK, THINK_BUDGET)

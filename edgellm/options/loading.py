@@ -1,0 +1,141 @@
+"""The rows of `load`: context, threads, back end, KV cache, adapters, and how the weights are held."""
+
+from __future__ import annotations
+
+from edgellm.options.option import MAX_INTEGER, Option
+
+MOST_CONTEXT = 2**30
+MOST_THREADS = 1024
+
+CONTEXT = Option(
+    name="context",
+    kind=int,
+    low=8,
+    high=MOST_CONTEXT,
+    usual="what it was trained for, or as much of it as a quarter of the free memory holds",
+    flags=("--context", "-c", "--ctx-size"),
+    metavar="N",
+    help="Context length in tokens.",
+    part="loading",
+)
+THREADS = Option(
+    name="threads",
+    kind=int,
+    low=1,
+    high=MOST_THREADS,
+    usual="one per physical core",
+    flags=("--threads", "-t"),
+    metavar="N",
+    help="Compute threads.",
+    part="loading",
+)
+THREADS_BATCH = Option(
+    name="threads_batch",
+    kind=int,
+    low=1,
+    high=MOST_THREADS,
+    usual="same as --threads",
+    flags=("--threads-batch", "-tb"),
+    metavar="N",
+    help="Threads for prompt processing.",
+    part="loading",
+)
+BACKEND = Option(
+    name="backend",
+    default="auto",
+    values=("auto", "cpu", "mlx"),
+    flags=("--backend",),
+    metavar="NAME",
+    help="cpu, mlx, or auto: the GPU on a Mac if the model fits, else the CPU.",
+    part="loading",
+)
+KV_TYPE = Option(
+    name="kv_type",
+    default="f16",
+    values=("f16", "q8_0", "q4_0", "f32"),
+    usual="f16, or q8_0 if memory is short",
+    flags=("--kv-type",),
+    metavar="TYPE",
+    help="KV cache type: f16, q8_0 (about half the size), q4_0 (a quarter) or f32.",
+    part="loading",
+)
+SINKS = Option(
+    name="sinks",
+    kind=int,
+    low=0,
+    high=MOST_CONTEXT,
+    usual="4",
+    flags=("--sinks",),
+    metavar="N",
+    help="First tokens (attention sinks) that are never evicted.",
+    part="loading",
+)
+PINNED = Option(
+    name="pinned",
+    kind=int,
+    low=0,
+    high=MOST_CONTEXT,
+    usual="only the sinks are kept",
+    flags=("--pinned",),
+    metavar="N",
+    help="Never evict the system prompt, of up to N tokens.",
+    part="loading",
+)
+ADAPTERS = Option(
+    name="adapters",
+    kind=list,
+    flags=("--lora",),
+    metavar="FILE[:SCALE]",
+    help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
+    part="loading",
+)
+MMAP = Option(
+    name="mmap",
+    kind=bool,
+    default=True,
+    flags=("--no-mmap",),
+    help="Read the weights into memory instead of mapping the file, and repack them there (x86 with VNNI): takes longer to load, "
+    "decodes faster.",
+    part="loading",
+)
+MLOCK = Option(
+    name="mlock",
+    kind=bool,
+    default=False,
+    flags=("--mlock",),
+    help="Keep the weights in physical memory, never swapped out.",
+    part="loading",
+)
+FORCE = Option(
+    name="force",
+    kind=bool,
+    default=False,
+    flags=("--force",),
+    help="Load the model even if it does not fit into free memory.",
+    part="loading",
+)
+PARALLEL = Option(
+    name="parallel",
+    kind=int,
+    default=1,
+    low=1,
+    high=256,  # as many as a chunk has tokens
+    usual="1; 4 in serve",
+    flags=("--parallel", "-np"),
+    metavar="N",
+    help="Conversations that are batched together, and kept cached afterwards.",
+    part="loading",
+)
+QUEUE = Option(
+    name="queue",
+    kind=int,
+    low=0,
+    high=MAX_INTEGER,
+    usual="no limit; 64 in serve, which answers others with status 429",
+    flags=("--queue",),
+    metavar="N",
+    help="Requests that may wait.",
+    part="loading",
+)
+
+LOADING = (CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, SINKS, PINNED, ADAPTERS, MMAP, MLOCK, FORCE)
