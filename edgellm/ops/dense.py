@@ -174,7 +174,7 @@ def _add_bias(run: Run, node: Node, x: Array) -> Array:
 
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
-    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu, relu_squared, tanh, sigmoid, softplus."""
+    """One of ACTIVATIONS."""
     return g.emit(op, (x,), g.n(x))
 
 

@@ -9,7 +9,7 @@ from edgellm.backends.cpu.ops._table import count_word, emitter, float_of, float
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
 from edgellm.graph import Node
-from edgellm.ops.dense import xielu_numbers
+from edgellm.ops.dense import ACTIVATIONS, xielu_numbers
 
 # `value`: a constant as f32; of xielu the address of four.
 ELEMENTWISE = Signature("a a_stride b b_stride out out_stride n value count")
@@ -21,7 +21,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"glu_{node.attrs['act']}")
 
 
-@emitter("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_squared", "tanh", "sigmoid", "softplus")
+@emitter(*ACTIVATIONS)
 def activation(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, node.op)
 
