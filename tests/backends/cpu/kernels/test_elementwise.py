@@ -48,14 +48,14 @@ def run(address: int, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], va
 
 @pytest.mark.parametrize("isa", system.usable_isas())
 def test_activations_and_gates(isa: str) -> None:
-    """1e-6 of the larger of 1 and |x|: a few roundings of float32 (measured 2.4e-7)."""
-    assert FORMULAS.keys() == ACTIVATIONS.keys()
+    """1e-6 of the larger of 1 and |x|: a few roundings of float32 (measured 2.4e-7). New ones follow the op's reference."""
+    assert FORMULAS.keys() <= ACTIVATIONS.keys()
     linker = jit.Linker()
-    kernels = [f"elementwise:{gate}{name}" for name in FORMULAS for gate in ("", "glu_")]
+    kernels = [f"elementwise:{gate}{name}" for name in ACTIVATIONS for gate in ("", "glu_")]
     addresses = jit.kernel_addresses(kernels, isa, linker)
     up = np.linspace(-1, 1, len(X), dtype=np.float32)
-    for name, formula in FORMULAS.items():
-        wanted = np.array([formula(float(x)) for x in X])
+    for name, reference in ACTIVATIONS.items():
+        wanted = np.array([FORMULAS[name](float(x)) for x in X]) if name in FORMULAS else reference(X)
         got = run(addresses[f"elementwise:{name}"], X, X)
         assert np.abs((got - wanted) / np.maximum(1, np.abs(wanted))).max() < 1e-6, name
         gated = run(addresses[f"elementwise:glu_{name}"], X, up)
