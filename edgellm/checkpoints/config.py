@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.families import FAMILIES, Family, yarn_magnitude
-from edgellm.checkpoints.settings import Settings
+from edgellm.checkpoints.settings import Settings, checked
 from edgellm.errors import BadHParam, Unsupported
+from edgellm.formats.mapped import MappedFile
+from edgellm.formats.safetensors import read_json
 
 T = TypeVar("T")
 Config = Mapping[str, Any]  # Any: parsed JSON
@@ -40,8 +42,15 @@ FLOATS = frozenset(
         "ssm.dt_b_c_rms_epsilon",
     }
 )
+CONFIG = "config.json"
 PART = "partial_rotary_factor"
 LONGROPE = ("longrope", "su")  # new name and old
+
+
+def read_config(folder: str) -> Mapping[str, Any]:
+    """The config.json of a folder. Raises BadHParam for one that is damaged, LimitExceeded."""
+    path = os.path.join(folder, CONFIG)
+    return checked(read_json(MappedFile(path)), path)
 
 
 def find_family(config: Config, file: str) -> tuple[Family, Settings]:

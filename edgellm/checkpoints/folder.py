@@ -12,22 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.answers import answer_settings
-from edgellm.checkpoints.config import asked, find_family, metadata_of, rope_divisors
+from edgellm.checkpoints.config import CONFIG, asked, find_family, metadata_of, read_config, rope_divisors
 from edgellm.checkpoints.families import Family, Piece, Shape, part_of, plus_one
 from edgellm.checkpoints.pooling import dense_layers, pooling_keys
 from edgellm.checkpoints.settings import Settings
 from edgellm.checkpoints.source import WHOLE, Rows, Source, nbytes_of, source_of
 from edgellm.checkpoints.tokenizer.reader import PREFIX, read_tokenizer
-from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
+from edgellm.errors import BadHParam, BadTensorInfo, LimitExceeded, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes, MappedFile
-from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
+from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors
 from edgellm.tokenizer.build import REFUSAL
 
-CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
@@ -297,7 +296,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         raise BadHParam(
             "the folder has no config.json; name a .gguf file, or a folder with config.json and .safetensors files", file=folder
         )
-    read = read_json(MappedFile(os.path.join(folder, CONFIG)))
+    read = read_config(folder)
     family, config = find_family({**read, **answer_settings(folder, read)}, folder)
     metadata = metadata_of(config, family, folder)
     pooling = pooling_keys(folder)
@@ -320,6 +319,9 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         if table is not None:
             _add_tokenizer(model, table.shape[0], pre)
         return model
+    except RecursionError as error:
+        file.close()
+        raise LimitExceeded("the JSON of its tokenizer is nested too deeply; download the folder again", file=folder) from error
     except BaseException:
         file.close()
         raise

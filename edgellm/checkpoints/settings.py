@@ -1,10 +1,14 @@
-"""A configuration that remembers which settings were asked for, so that the others can be named."""
+"""config.json, checked as it is read; it remembers which settings were asked for, so that the others can be named."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any  # of parsed JSON
+
+from edgellm.errors import BadHParam, shown
+from edgellm.hparams import MAX_LAYERS
 
 IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
 TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
@@ -128,6 +132,44 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     "t5encoder": frozenset({"dense_act_fn", "is_gated_act", "num_decoder_layers", "scale_decoder_outputs"}),
 }
 """Those that change nothing in the families of one architecture: another setting says it, or none of its graphs has it."""
+
+
+TEXTS = ("model_type", "hidden_activation", "hidden_act", "activation_function")
+LAYERS = re.compile(r"(?:num_|n_)(?:hidden_|nextn_predict_)?layers?")
+MAX_DEPTH, LARGEST = 32, 3.4e38  # float32 ends there
+
+
+def checked(config: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """A config.json whose values have types and sizes that settings can have. Raises BadHParam."""
+    ahead = [(key, key, value, 1) for key, value in config.items()]
+    while ahead:
+        place, key, value, depth = ahead.pop()
+        listed = value if isinstance(value, list) else []
+        if isinstance(value, Mapping):
+            ahead += [(place, inner, each, depth + 1) for inner, each in value.items()]
+        ahead += [(place, "", each, depth + 1) for each in listed]
+        wrong = (
+            (type(value) is int and abs(value) >= 1 << 63)
+            or (type(value) is float and LARGEST < abs(value) < math.inf)
+            or depth > MAX_DEPTH
+            or (key in TEXTS and not isinstance(value, str | None))
+            or (
+                key == "architectures" and (not isinstance(value, list | None) or any(not isinstance(each, str) for each in listed))
+            )
+            or (LAYERS.fullmatch(key) and value is not None and (type(value) is not int or not 0 <= value <= MAX_LAYERS))
+        )
+        if wrong:
+            raise BadHParam(
+                f"is {shown(value)}, which it is in no model of the type {str(config.get('model_type'))[:64]!r}; "
+                "download the folder again",
+                file=file,
+                field=place if not key or key == place else f"{place}.{key}",
+            )
+    return config
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 class Settings(Mapping[str, Any]):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.catalogue.hub_cache import snapshots
-from edgellm.checkpoints.config import asked, find_family, metadata_of
+from edgellm.checkpoints.config import asked, find_family, metadata_of, read_config
 from edgellm.checkpoints.families import Family, Piece, part_of
 from edgellm.checkpoints.folder import count_of, paired_rows
 from edgellm.checkpoints.settings import Settings
@@ -59,7 +59,7 @@ def convert_lora(
     _check(settings, folder)
     place = _base(settings, base)
     check_out(out, [*checkpoint_files(folder), *checkpoint_files(place)], force=True)
-    family, config = find_family(read_json(MappedFile(os.path.join(place, "config.json"))), place)
+    family, config = find_family(read_config(place), place)
     alpha = settings.get("lora_alpha")
     rank = settings.get("r")
     if not isinstance(alpha, (int, float)) or not isinstance(rank, int) or rank < 1:

@@ -1,0 +1,63 @@
+"""Hostile values in the config.json of every family: an error that names the file, soon, whatever the type or the size."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hf_checkpoints import LAYOUTS, config_of, write_checkpoint
+
+from edgellm.checkpoints.config import find_family, read_config, transformers_defaults
+from edgellm.checkpoints.settings import MAX_DEPTH
+from edgellm.errors import BadHParam, EdgeError
+from edgellm.tools.convert import convert
+
+NESTED: Any = 1
+for _ in range(MAX_DEPTH + 2):
+    NESTED = [NESTED]
+VALUES: tuple[Any, ...] = ([], [1], ["x"], {}, {"a": [1]}, "x", "", True, -1, 1.5, 1e300, 10**40, 1 << 63)
+MORE = ("rope_scaling", "rope_parameters", "quantization_config", "layer_types", "text_config", "tie_word_embeddings", "hidden_act")
+
+
+@pytest.mark.parametrize("kind", sorted(LAYOUTS))
+def test_values_of_other_types(tmp_path: Path, kind: str) -> None:
+    """Each setting with some of the values, in turn: a file, or an EdgeError."""
+    folder, usual = write_checkpoint(tmp_path / "hf", kind), config_of(kind)
+    keys = sorted({*usual, *MORE, *transformers_defaults().get(str(usual["model_type"]), ())})
+    start = time.monotonic()
+    for turn, key in enumerate(keys):
+        for value in VALUES[turn % 6 :: 6]:
+            (folder / "config.json").write_text(json.dumps(usual | {key: value}))
+            try:
+                convert(folder, tmp_path / "model.gguf")
+            except EdgeError as error:
+                assert str(tmp_path) in str(error)
+    assert time.monotonic() - start < 120
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"model_type": {"a": 1}}, "model_type"),
+        ({"text_config": {"model_type": ["llama"]}}, "text_config.model_type"),
+        ({"architectures": 1e300}, "architectures"),
+        ({"architectures": ["a", 1]}, "architectures"),
+        ({"hidden_act": ["silu"]}, "hidden_act"),
+        ({"num_hidden_layers": 1 << 40}, "num_hidden_layers"),
+        ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"rope_scaling": {"factor": [10**30]}}, "rope_scaling"),
+        ({"a": NESTED}, "a"),
+    ],
+)
+def test_what_no_setting_is(tmp_path: Path, config: dict[str, Any], field: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of("llama") | config))
+    with pytest.raises(BadHParam, match=rf"config\.json: {field}: is .*llama|config\.json: {field}: is .*a"):
+        read_config(str(tmp_path))
+
+
+def test_usual_settings_are_read() -> None:
+    for kind in LAYOUTS:
+        find_family(config_of(kind), kind)
