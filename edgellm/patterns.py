@@ -132,6 +132,8 @@ class LinearPattern:
         states = self._reached({self._start}, True, not text)
         for at, letter in enumerate(text, 1):
             following = {self._steps[state][2] for state in states if self._is_letter(self._steps[state], letter)}
+            if not following:
+                return False
             states = self._reached(following, False, at == len(text))
         return any(self._steps[state][0] == "end" for state in states)
 

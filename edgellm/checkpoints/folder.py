@@ -27,6 +27,7 @@ from edgellm.formats.mapped import Bytes, MappedFile
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors
 from edgellm.tokenizer.build import REFUSAL
 
+COMPARED = 1 << 24  # bytes that are compared together
 QUANTISED = ("affine", "mxfp4")
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
@@ -226,6 +227,15 @@ class MlxFolder(GGUFFile):
         """A tensor that follows from the configuration."""
         self._made[name] = values.view(np.uint8)
         self.tensors[name] = TensorInfo(name, values.shape, TYPES_BY_NAME["F32"], 0, 0, values.nbytes)
+
+    def drop_tied_output(self) -> None:
+        """Leave out an output that is a copy of a tied embedding; transformers, too, keeps a tied table that is another one."""
+        if self.config.get("tie_word_embeddings") is True and {"output.weight", "token_embd.weight"} <= self.tensors.keys():
+            first, second = self.raw("output.weight"), self.raw("token_embd.weight")
+            if len(first) == len(second) and all(
+                np.array_equal(first[i : i + COMPARED], second[i : i + COMPARED]) for i in range(0, len(first), COMPARED)
+            ):
+                del self.tensors["output.weight"]
 
     @property
     def files(self) -> Sequence[MappedFile]:

@@ -160,8 +160,7 @@ def checked(config: Mapping[str, Any], file: str) -> Mapping[str, Any]:
         )
         if wrong:
             raise BadHParam(
-                f"is {shown(value)}, which it is in no model of the type {str(config.get('model_type'))[:64]!r}; "
-                "download the folder again",
+                f"{shown(value)} isn't a possible value (model type {shown(config.get('model_type'))}); download the folder again",
                 file=file,
                 field=place if not key or key == place else f"{place}.{key}",
             )

@@ -20,14 +20,13 @@ from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.interleave import Move, interleave
 from edgellm.graph import Graph
-from edgellm.passes.lora import DOWN, ROWS, SCALES, UP, adaptable, add_adapters, down_name, repeats, together
+from edgellm.passes.lora import DOWN, MOST_RANK, ROWS, SCALES, UP, adaptable, add_adapters, down_name, repeats, together
 from edgellm.spec import matrices
 from edgellm.weights import Weight, WeightStore
 
 Floats = npt.NDArray[np.float32]
 Asked = Sequence[tuple[str | os.PathLike[str], float] | str | os.PathLike[str]]
 A, B = ".lora_a", ".lora_b"
-MOST_RANK = 4096
 MOST_SCALE = float(np.finfo(np.float32).max)
 MOST_SETS = 256  # combinations of scales that conversations have at a time
 PLAIN = ("F32", "F16", "BF16")  # weights that are not quantised

@@ -19,6 +19,7 @@ from edgellm.ops.moe import adds_experts, of_experts, scaled_slots
 
 SCALES = "adapters.scales"
 DOWN, UP = ".lora_a", ".lora_b"  # behind names: (ranks, columns), several below each other; (ranks, rows)
+MOST_RANK = 4096  # of an adapter
 MOST_TOGETHER = 4  # weights whose first factors are one product
 ROWS = ".lora_rows"  # of a table: (rows, ranks), looked up; tied outputs multiply with both
 

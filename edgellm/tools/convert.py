@@ -18,18 +18,15 @@ import numpy.typing as npt
 from edgellm.arch import build_graph, load_graph
 from edgellm.checkpoints.families import PREFIX
 from edgellm.checkpoints.folder import MlxFolder, open_mlx_folder
+from edgellm.checkpoints.lora import CONFIG as ADAPTER
+from edgellm.checkpoints.packings import unpacked
 from edgellm.checkpoints.packings.exact import ExactCheckpoint
-from edgellm.checkpoints.packings.float4 import floats_of_4_bits
-from edgellm.checkpoints.packings.fused4 import divided
-from edgellm.checkpoints.packings.gptq_awq import wrap
-from edgellm.checkpoints.packings.scaled import scaled
 from edgellm.checkpoints.source import Source
 from edgellm.checkpoints.tokenizer.reader import UNNAMED_CUTS
 from edgellm.errors import NoTokenizer, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
-from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.spec import vectors
 from edgellm.tokenizer import UnknownPreTokenizer, build_tokenizer
@@ -45,7 +42,6 @@ FLOAT_TENSORS = re.compile(  # stay float32, as in llama.cpp's files
 )
 AT_ONCE = 1 << 22  # values that are converted together: 16 MiB in float32
 SHOWN = 40  # letters of a setting's value
-COMPARED = 1 << 24  # bytes that are compared together
 Progress = Callable[[str, int, int], None]
 
 
@@ -64,12 +60,14 @@ def convert(
     it. Raises Unsupported for a model that edgellm could not run, OptionError, Unwritable and the FormatErrors.
     """
     target = _target(type_name)
+    if os.path.isfile(os.path.join(folder, ADAPTER)) and not os.path.isfile(os.path.join(folder, "config.json")):
+        raise OptionError(f"{os.fspath(folder)} is a PEFT adapter; give --lora, and --base with the folder of its model.")
     if not os.path.isdir(folder):
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
     check_out(out, checkpoint_files(folder), force=True)
     if pre is not None and pre not in PRE_TOKENIZERS:
         raise OptionError(f"--pre {pre[:40]!r} is not a pre-tokenizer; give one such as {', '.join(list(PRE_TOKENIZERS)[:8])}.")
-    with open_mlx_folder(os.path.abspath(folder), _unpacked, pre=pre) as model:
+    with open_mlx_folder(os.path.abspath(folder), unpacked, pre=pre) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(
                 f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder, field=packed.name
@@ -77,8 +75,7 @@ def convert(
         notes = _left_out(model) + model.notes
         if model.metadata.get("tokenizer.ggml.pre") == OWN_CUTS:
             raise Unsupported(UNNAMED_CUTS, file=folder, field="pre_tokenizer")
-        if model.config.get("tie_word_embeddings") is True and _is_copy(model, "output.weight", "token_embd.weight"):
-            del model.tensors["output.weight"]
+        model.drop_tied_output()
         keys, graph = load_graph(model)
         if not keys.causal and (len(graph.kv_states) < len(graph.states) or any(state.causal for state in graph.kv_states)):
             raise Unsupported(
@@ -142,27 +139,12 @@ def _unread(model: MlxFolder) -> list[str]:
     )
 
 
-def _is_copy(model: MlxFolder, name: str, of: str) -> bool:
-    """Whether both tensors are there and have the same bytes; transformers, too, keeps a tied table that is another one."""
-    if name not in model.tensors or of not in model.tensors:
-        return False
-    first, second = model.raw(name), model.raw(of)
-    return len(first) == len(second) and all(
-        np.array_equal(first[i : i + COMPARED], second[i : i + COMPARED]) for i in range(0, len(first), COMPARED)
-    )
-
-
 def _target(name: str | None) -> GGMLType | None:
     if name is None or name.lower() == AUTO:
         return None
     if name.upper() not in TARGETS:
         raise OptionError(f"--type {name!r}: give one of {', '.join(TARGETS)}; for others convert first, then edgellm quantize.")
     return TYPES_BY_NAME[name.upper()]
-
-
-def _unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
-    """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    return wrap(floats_of_4_bits(divided(scaled(file, config))), config)
 
 
 def _exact(model: MlxFolder) -> tuple[dict[str, GGMLType], list[str]]:

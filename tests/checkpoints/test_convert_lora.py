@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hf_checkpoints import tensors_of, write_checkpoint, write_safetensors
 from test_convert_float4 import checkpoints, write
 from test_lora import close, logits
 
-from edgellm.errors import BadHParam, BadTensorInfo, EdgeError, Unsupported
+from edgellm.errors import BadHParam, BadTensorInfo, EdgeError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.safetensors import open_safetensors
 from edgellm.tools.convert import convert
@@ -231,3 +232,117 @@ def test_alphas_that_are_none_are_refused(tmp_path: Path, patterns: Any) -> None
     write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, alpha_pattern=patterns)
     with pytest.raises(BadHParam, match=r"alpha_pattern.*not a table of alphas"):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"))
+
+
+def adapter_of(folder: Path, kind: str, module: str, *, embeds: bool = False, **settings: Any) -> Array:
+    """An adapter of one module of rank 4, alpha 8; returns what it adds to its weight."""
+    rng, (rows, columns) = np.random.default_rng(3), tensors_of(kind)[f"{module}.weight"].shape
+    rows, columns = (columns, rows) if embeds else (rows, columns)
+    a, b = (rng.normal(0, 0.3, shape).astype(np.float32) for shape in ((4, columns), (rows, 4)))
+    names = ("embedding_A", "embedding_B") if embeds else ("A.weight", "B.weight")
+    folder.mkdir(exist_ok=True)
+    path = folder / "adapter_model.safetensors"
+    write_safetensors(path, {f"base_model.model.{module}.lora_{name}": half for name, half in zip(names, (a, b), strict=True)})
+    usual = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "init_lora_weights": True}
+    (folder / "adapter_config.json").write_text(json.dumps(usual | settings))
+    return np.asarray(2 * (b @ a).T if embeds else 2 * b @ a, np.float32)
+
+
+@pytest.mark.parametrize("begun", ["pissa", "pissa_niter_16", "OLoRA", "corda", "loftq", "lora_ga"])
+def test_adapters_that_change_the_base_are_refused_by_name(tmp_path: Path, begun: str) -> None:
+    adapter_of(tmp_path / "adapter", "llama", "model.layers.0.self_attn.q_proj", init_lora_weights=begun)
+    with pytest.raises(Unsupported, match=f"init_lora_weights: is '{begun}'.*merge the adapter"):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
+    assert not (tmp_path / "m.gguf").exists()
+
+
+@pytest.mark.parametrize("begun", [True, False, None, "gaussian", "eva", "orthogonal"])
+def test_adapters_that_leave_the_base_are_taken(tmp_path: Path, begun: Any) -> None:
+    adapter_of(tmp_path / "adapter", "llama", "model.layers.0.self_attn.q_proj", init_lora_weights=begun)
+    convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
+
+
+@pytest.mark.parametrize("module", ["model.embed_tokens", "lm_head"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_tables_of_tokens_and_outputs_of_their_own_are_adapted(tmp_path: Path, kind: str, module: str) -> None:
+    added = adapter_of(tmp_path / "adapter", kind, module, embeds="embed" in module)
+    base = write_checkpoint(tmp_path / "base", kind, tie_word_embeddings=False)
+    change = {f"{module}.weight": tensors_of(kind)[f"{module}.weight"] + added}
+    merged = write_checkpoint(tmp_path / "merged", kind, tensors=change, tie_word_embeddings=False)
+    adapter = Path(convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base).path)
+    before, after = (Path(convert(one, tmp_path / f"{one.name}.gguf", type_name="F32").path) for one in (base, merged))
+    for backend in ("reference", "cpu"):
+        wanted = logits(after, backend)
+        assert close(logits(before, backend, [(adapter, 1.0)]), wanted) and not close(logits(before, backend), wanted)
+
+
+def tied_base(folder: Path, *, weights: bool, **config: Any) -> Path:
+    write_checkpoint(folder, "llama", **config)
+    tensors = tensors_of("llama")
+    write_safetensors(folder / "model.safetensors", {name: array for name, array in tensors.items() if name != "lm_head.weight"})
+    if not weights:
+        (folder / "model.safetensors").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(("module", "other"), [("model.embed_tokens", "the output"), ("lm_head", "the embedding")])
+@pytest.mark.parametrize(
+    ("weights", "config"),
+    [
+        (True, {"tie_word_embeddings": True}),
+        (True, {"tie_word_embeddings": None}),
+        (False, {"tie_word_embeddings": True}),
+        (False, {}),
+    ],
+)
+def test_tied_tables_are_refused_when_converting(
+    tmp_path: Path, weights: bool, config: dict[str, Any], module: str, other: str
+) -> None:
+    base = tied_base(tmp_path / "base", weights=weights, **({"tie_word_embeddings": None} | config))
+    adapter_of(tmp_path / "adapter", "llama", module, embeds="embed" in module)
+    with pytest.raises(Unsupported, match=f"shares its matrix with {other}.*merge the adapter"):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
+    assert not (tmp_path / "m.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "error", "message"),
+    [
+        ("model.embed_tokens.lora_{}.weight", ((4, 32), (64, 4)), Unsupported, "embed_tokens.*merge the adapter"),
+        ("lm_head.lora_embedding_{}", ((4, 64), (32, 4)), Unsupported, "lm_head.*merge the adapter"),
+        ("lm_head.modules_to_save.default.{}.weight", ((64, 32), (64, 32)), Unsupported, "modules_to_save.*merge the adapter"),
+        ("model.layers.9.self_attn.q_proj.lora_{}.weight", ((4, 32), (32, 4)), Unsupported, r"blk\.9\.attn_q.*merge the adapter"),
+        ("model.layers.0.mlp.up_proj.lora_{}.weight", ((4, 32), (40, 4)), BadTensorInfo, r"\(40, 4\), for another model.*--base"),
+        ("model.layers.0.mlp.up_proj.lora_{}.weight", ((5000, 32), (48, 5000)), Unsupported, "rank above 4096"),
+    ],
+)
+def test_what_loading_would_refuse_is_refused(
+    tmp_path: Path, name: str, shape: tuple[tuple[int, ...], ...], error: type[EdgeError], message: str
+) -> None:
+    base = write_checkpoint(tmp_path / "base", "llama", tie_word_embeddings=False)
+    adapter_of(tmp_path / "adapter", "llama", "lm_head")
+    halves = {f"base_model.model.{name.format(letter)}": np.ones(one, np.float32) for letter, one in zip("AB", shape, strict=True)}
+    write_safetensors(tmp_path / "adapter" / "adapter_model.safetensors", halves)
+    with pytest.raises(error, match=message):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
+
+
+@pytest.mark.parametrize("pattern", [r"(?:(?:\w|\.)+)+!", r"(a|a)*b|(.*)*!", r"(\w+\.?)+\d!", r"(x+x+)+y", "(((.*)*)*)*!"])
+def test_alphas_are_matched_in_bounded_time(tmp_path: Path, pattern: str) -> None:
+    adapter_of(tmp_path / "adapter", "llama", "model.layers.0.self_attn.q_proj", alpha_pattern={pattern: 4, "q_proj": 5})
+    start = time.monotonic()
+    convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("pattern", [r"(?!a)q_proj", r"(a)\1", "(" * 99 + ")" * 99, "(a{1000}){1000}", "a" * 5000 + "+"])
+def test_expressions_that_are_not_matched_are_refused(tmp_path: Path, pattern: str) -> None:
+    adapter_of(tmp_path / "adapter", "llama", "model.layers.0.self_attn.q_proj", alpha_pattern={pattern: 4})
+    with pytest.raises(BadHParam, match=r"alpha_pattern.*not a table of alphas"):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
+
+
+def test_an_adapter_without_lora_says_what_to_do(tmp_path: Path) -> None:
+    adapter_of(tmp_path / "adapter", "llama", "lm_head")
+    with pytest.raises(OptionError, match="is a PEFT adapter; give --lora"):
+        convert(tmp_path / "adapter", tmp_path / "m.gguf")

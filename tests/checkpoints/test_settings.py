@@ -54,7 +54,7 @@ def test_values_of_other_types(tmp_path: Path, kind: str) -> None:
 )
 def test_what_no_setting_is(tmp_path: Path, config: dict[str, Any], field: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama") | config))
-    with pytest.raises(BadHParam, match=rf"config\.json: {field}: is .*llama|config\.json: {field}: is .*a"):
+    with pytest.raises(BadHParam, match=rf"config\.json: {field}: .* isn't a possible value"):
         read_config(str(tmp_path))
 
 

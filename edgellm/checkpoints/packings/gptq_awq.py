@@ -165,7 +165,7 @@ class PackedCheckpoint(ExactCheckpoint):
         return order, group if (order == plain).all() else 0
 
 
-def wrap(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
+def unpacked_integers(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed as GPTQ and AWQ do it, one that unpacks them."""
     settings = config.get("quantization_config")
     if not isinstance(settings, Mapping) or not any(name.endswith(".qweight") for name in file.tensors):
