@@ -18,7 +18,7 @@ from edgellm.tools.converted import LARGEST_F16, PLAIN
 
 Floats = npt.NDArray[np.float32]
 IMPORTANCE = "+importance"
-# Variants of kernels/encode.py, which imports numba: a test holds them together.
+# Variants of kernels/encode/encode.py, which imports numba: a test holds them together.
 KERNELS = frozenset(
     {
         "Q4_0",

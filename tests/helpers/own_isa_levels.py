@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from test_matmul_kernels import FORMS, Kernels, activations, product, weights
 
-from edgellm.backends.cpu.kernels import matmul, quantise
+from edgellm.backends.cpu.kernels.matmul import matmul, quantise
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import TRAITS
 

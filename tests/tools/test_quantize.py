@@ -306,7 +306,7 @@ def test_importance_of_another_model(tmp_path: Path) -> None:
 
 
 def test_kernels_are_those_of_the_encoder() -> None:
-    from edgellm.backends.cpu.kernels import encode, encode_groups
+    from edgellm.backends.cpu.kernels.encode import encode, encode_groups
 
     assert set(encode.VARIANTS) == encoder.KERNELS and set(encode.WIDENED) == encoder.WIDENED
     assert encode_groups.SCRATCH_BYTES <= encoder._SCRATCH_BYTES

@@ -58,7 +58,7 @@ WORK_ITEMS: Final = 8  # word at which items begin
 ATTENTION_BLOCK: Final = 32
 ATTENTION_CHUNK: Final = RING_MULTIPLE
 ATTENTION_GROUP: Final = 16  # queries
-ATTENTION_ENTRY: Final = 40  # bytes of a query's entry in the table of kernels/attention_block.py
+ATTENTION_ENTRY: Final = 40  # bytes of a query's entry in the table of kernels/attention/attention_block.py
 ATTENTION_SCORES: Final = 4 * ATTENTION_BLOCK * 4 + 32  # bytes of four queries' scores and factors
 
 # Experts: a list of "buckets", for each expert the first of its pairs and how many there are (two i32), then the pairs by expert

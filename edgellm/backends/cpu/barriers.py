@@ -53,7 +53,7 @@ class Barriers:
 
 
 def partition_of_rows(value: Value) -> Partition:
-    """Several rows, of which each thread takes some that follow each other: as `kernels/_partition.py` divides them."""
+    """Several rows, of which each thread takes some that follow each other: as `kernels/partition.py` divides them."""
     return "rows", value.stride
 
 

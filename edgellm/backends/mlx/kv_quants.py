@@ -1,6 +1,6 @@
 """Keys and values in quants, "q8_0" and "q4_0": rows of bytes as memory/kv_types.py has them, rotated before they are rounded.
 
-A whole layer's rows are widened at a time, and queries are rotated as keys are; see backends/cpu/kernels/rotation.py.
+A whole layer's rows are widened at a time, and queries are rotated as keys are; see backends/cpu/kernels/attention/rotation.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from edgellm.backends.mlx.inputs import Array
 from edgellm.memory.kv_types import BLOCK, QUANTISED, kv_row_bytes
 
-# As in backends/cpu/kernels/kv_quants.py, of which the largest comes first, so that of equals it is taken.
+# As in backends/cpu/kernels/attention/kv_quants.py, of which the largest comes first, so that of equals it is taken.
 TRIED = (1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8)
 PIECES = (32, 16, 8)  # numbers that are rotated together; fewer stay as they are
 

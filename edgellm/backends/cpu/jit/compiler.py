@@ -7,14 +7,15 @@ As a program: `python -m edgellm.backends.cpu.jit.compiler ISA`, one kernel id a
 from __future__ import annotations
 
 import hashlib
-import importlib
+import importlib.util
 import itertools
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from edgellm.backends.cpu import arm
+from edgellm.backends.cpu import arm, kernels
 from edgellm.backends.cpu.jit.cache import KernelObject
 from edgellm.backends.cpu.jit.linker import ERROR_PATH
 from edgellm.backends.cpu.system import ISA_NEEDS, X86_ISAS, YIELD_SYMBOL, host_features
@@ -46,15 +47,22 @@ def compile_kernel(kernel: str, isa: str) -> KernelObject:
     from edgellm.backends.cpu.simd import load_isa
 
     _number_symbols(kernel)
-    module_name, _, variant = kernel.partition(":")
-    module = importlib.import_module(f"edgellm.backends.cpu.kernels.{module_name}")
-    function: Callable[[int, int, int], None] = module.build(variant, load_isa(isa))
+    module, _, variant = kernel.partition(":")
+    function: Callable[[int, int, int], None] = kernel_module(module).build(variant, load_isa(isa))
     signature = types.void(types.int64, types.int64, types.int64)
     compiled: Any = cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)  # Any: numba has no types
     _refuse_calls(compiled._library._final_module.functions)
     _, kind, (code, _) = compiled._library.serialize_using_object_code()
     assert kind == "object"
     return KernelObject(compiled._wrapper_name, code)
+
+
+def kernel_module(name: str) -> Any:  # Any: a module
+    """The module of that name in whichever folder of kernels/ has it. Raises ModuleNotFoundError."""
+    for folder in pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        if folder.ispkg and importlib.util.find_spec(f"{folder.name}.{name}"):
+            return importlib.import_module(f"{folder.name}.{name}")
+    raise ModuleNotFoundError(f"no kernels {name}")
 
 
 def _number_symbols(kernel: str) -> None:

@@ -34,10 +34,10 @@ _IGNORED = re.compile(r"(?:from|import)\b|if TYPE_CHECKING:")
 
 @functools.cache
 def sources_digest(module: str) -> str:
-    """Names the sources that the kernels of kernels/<module>.py are made of, the compiler's among them. A program that was frozen
+    """Names the sources that the kernels of kernels/*/<module>.py are made of, the compiler's among them. A program that was frozen
     without sources is itself what its kernels are made of.
     """
-    kernel = os.path.join(CPU, "kernels", f"{module}.py"), ""
+    kernel = next((path for path in (f"{folder}{os.sep}{module}.py" for folder in _folders()) if os.path.isfile(path)), module), ""
     seen = {(path, ""): _digest(_text(path)) for path in (os.path.join(CPU, "jit", "compiler.py"), os.path.join(CPU, "arm.py"))}
     todo: list[Definition] = [kernel]
     while todo:
@@ -49,6 +49,14 @@ def sources_digest(module: str) -> str:
         seen[kernel] = _program()
     parts = [f"{os.path.basename(path)} {name}\0".encode() + digest for (path, name), digest in sorted(seen.items()) if digest]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+@functools.cache
+def _folders() -> list[str]:
+    try:
+        return sorted(entry.path for entry in os.scandir(os.path.join(CPU, "kernels")) if entry.is_dir())
+    except OSError:
+        return []
 
 
 def _program() -> bytes:

@@ -165,7 +165,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
 
 
 def _biases(plan: PlanBuilder, node: Node, n_heads: int) -> npt.NDArray[np.float32]:
-    """Of scores, for each head: its slope by distance, or a bias for each distance, as kernels/attention_block.py reads them."""
+    """Of scores, for each head: its slope by distance, or a bias for each distance, as attention_block.py reads them."""
     if not node.attrs["buckets"]:
         return alibi_slopes(n_heads, cast(float, node.attrs["max_bias"]))
     away = np.clip(np.arange(RELATIVE_ROW) - RELATIVE_FIRST, -REACH, REACH)
@@ -186,12 +186,12 @@ def _group(queries: int, share: int) -> int:
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:
-    """Of the layout in kernels/attention_partial.py, rounded up to cache lines."""
+    """Of the layout in kernels/attention/attention_partial.py, rounded up to cache lines."""
     return -(-(queries + 1) * (head_dim + 16) * 4 // 64) * 64
 
 
 def _work_bytes(queries: int, shape: KVSpec, kv_type: str) -> int:
-    """Of the scores and the table in kernels/attention_block.py, rounded up to cache lines; where keys and values are not f32, also
+    """Of the scores and the table in attention_block.py, rounded up to cache lines; where keys and values are not f32, also
     of a block of them converted to f32, and of rotated queries for quants.
     """
     wide = abi.ATTENTION_BLOCK * (shape.dim_k + shape.dim_v) * 4 if kv_type != "f32" else 0

@@ -129,7 +129,7 @@ def ssm_scan(plan: PlanBuilder, index: int, node: Node) -> None:
 
 
 def rates_by_blocks(a: npt.NDArray[np.float32], groups: int) -> npt.NDArray[np.float32]:
-    """Rates (n, d_state) to base 2, as kernels/ssm_scan.py reads them: those of a block for a number of its states side by side."""
+    """Rates (n, d_state) to base 2, as ssm_scan.py reads them: those of a block for a number of its states side by side."""
     rates = (np.asarray(a, np.float32) * np.float32(math.log2(math.e))).reshape(groups, -1, a.shape[-1])
     wide = rates.shape[1] // OF_COLUMNS * OF_COLUMNS
     blocks = rates[:, :wide].reshape(groups, -1, OF_COLUMNS, a.shape[-1]).swapaxes(2, 3)

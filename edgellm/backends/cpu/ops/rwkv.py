@@ -21,8 +21,8 @@ WKV7 = Signature(
     "r r_stride w w_stride k k_stride v v_stride a a_stride first first_stride gate gate_stride out out_stride weights "
     "normal heads dim eps targets state_at segments scratch"
 )
-SCRATCH_ROWS = 18  # of a head's dims: what kernels/wkv7.py makes of its inputs
-SCRATCH_ROWS_6 = 3  # kernels/wkv6.py
+SCRATCH_ROWS = 18  # of a head's dims: what kernels/recurrent/wkv7.py makes of its inputs
+SCRATCH_ROWS_6 = 3  # kernels/recurrent/wkv6.py
 
 
 @emitter("token_shift")

@@ -39,7 +39,7 @@ class Generic:
     is_neon: ClassVar[bool] = False  # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2  # blocks whose halves (16 quants each) fill a vector
     rows_apart: ClassVar[bool] = False  # whether one or two columns are multiplied by vectors of blocks q and q + 4
-    superblock_pairs: ClassVar[bool] = False  # whether a single column is multiplied as _superblock_pairs.py does
+    superblock_pairs: ClassVar[bool] = False  # whether a single column is multiplied as superblock_pairs.py does
     whole_blocks: ClassVar[bool] = True  # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8  # f32x8 that loops of products keep in registers, beside what they multiply
     float_lanes: ClassVar[int] = 8  # of the vectors that products of float weights are summed in

@@ -105,8 +105,9 @@ def test_old_folders_are_forgotten(tmp_path: Path) -> None:
 
 
 def forget_sources() -> None:
-    for function in (sources._text, sources._read, sources._imports, sources._module, sources._definitions, sources_digest):
-        function.cache_clear()
+    for function in vars(sources).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,7 @@ def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypat
 
     monkeypatch.setattr(sources, "open", spy, raising=False)
     package = Path(sources.__file__).resolve().parents[3]
-    for kernel in (package / "backends/cpu").glob("kernels/*.py"):
+    for kernel in (package / "backends/cpu").glob("kernels/*/[a-z]*.py"):
         read.clear()
         forget_sources()
         sources_digest(kernel.stem)
@@ -145,8 +146,9 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def digests(cpu: Path) -> dict[str, str]:
     forget_sources()
-    kernels = (source for source in cpu.glob("kernels/*.py") if "def build(" in source.read_text())
-    return {kernel.stem: sources_digest(kernel.stem) for kernel in kernels}
+    kernels = [source.stem for source in cpu.glob("kernels/*/*.py") if "def build(" in source.read_text()]
+    assert len(kernels) == len(set(kernels)), "a kernel is found by the name of its module"
+    return {kernel: sources_digest(kernel) for kernel in kernels}
 
 
 def concerned(cpu: Path, source: str, old: str = "", new: str = "\nMORE = 1\n") -> set[str]:
@@ -161,8 +163,8 @@ def test_an_edit_compiles_again_what_it_concerns(copied: Path) -> None:
     kernels = digests(copied)
     assert len(set(kernels.values())) == len(kernels)
     assert concerned(copied, "plan.py") == set()
-    assert "norm" in concerned(copied, "kernels/norm.py") and "embed" not in concerned(copied, "kernels/norm.py")
-    assert {"attention", "kv_store"} <= concerned(copied, "kernels/kv_rows.py") < kernels.keys()
+    assert "norm" in concerned(copied, "kernels/rowwise/norm.py") and "embed" not in concerned(copied, "kernels/rowwise/norm.py")
+    assert {"attention", "kv_store"} <= concerned(copied, "kernels/attention/kv_rows.py") < kernels.keys()
     assert concerned(copied, "simd/avx2.py") == kernels.keys()
     assert concerned(copied, "abi.py") == set()
     assert concerned(copied, "abi.py", "FIRST_ARGUMENT: Final = 2", "FIRST_ARGUMENT: Final = 3") >= {"norm", "attention"}
@@ -186,9 +188,9 @@ def test_an_edit_of_a_signature_compiles_the_kernels_again_that_read_it(copied: 
 def test_sources_are_cut_into_statements_as_python_cuts_them() -> None:
     """A definition that ended too soon would leave out what a kernel is made of."""
     forget_sources()
-    for kernel in sources.CPU.glob("kernels/[a-z]*.py"):
+    for kernel in sources.CPU.glob("kernels/*/[a-z]*.py"):
         sources_digest(kernel.stem)
-    todo, seen = [(str(kernel), "") for kernel in sources.CPU.glob("kernels/[a-z]*.py")], set[tuple[str, str]]()
+    todo, seen = [(str(kernel), "") for kernel in sources.CPU.glob("kernels/*/[a-z]*.py")], set[tuple[str, str]]()
     while todo:
         definition = todo.pop()
         if definition not in seen:

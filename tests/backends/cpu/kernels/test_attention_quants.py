@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.kernels import attention_block, kv_quants
-from edgellm.backends.cpu.kernels.attention_partial import LOWEST
+from edgellm.backends.cpu.kernels.attention import attention_block, kv_quants
+from edgellm.backends.cpu.kernels.attention.attention_partial import LOWEST
 from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.memory.kv_types import QUANTISED, kv_row_bytes
 

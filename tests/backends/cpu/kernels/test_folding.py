@@ -10,7 +10,7 @@ import pytest
 from own_isa_levels import compiled
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.kernels.folding import multiplier
+from edgellm.backends.cpu.kernels.matmul.folding import multiplier
 from edgellm.backends.cpu.simd import ISA_LEVELS, Isa, load_isa
 from edgellm.backends.cpu.simd.base import I32, vector
 

@@ -15,8 +15,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.kernels import kv_rows, rotation
-from edgellm.backends.cpu.kernels.kv_quants import TRIED
+from edgellm.backends.cpu.kernels.attention import kv_rows, rotation
+from edgellm.backends.cpu.kernels.attention.kv_quants import TRIED
 from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.errors import BackendError, OptionError
 from edgellm.memory.kv_types import BLOCK, KV_TYPES, QUANTISED, check_kv_type, kv_row_bytes

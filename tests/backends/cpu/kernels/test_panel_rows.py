@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.panel_rows import BLOCK_OPENERS, OPENERS, open_block, open_rows
-from edgellm.backends.cpu.kernels.row_words import SMALL_BLOCK, FileBlocks, FileRows, FileSuperblocks, InterleavedRows
-from edgellm.backends.cpu.kernels.superblock import BLOCKS, raw_superblock_bytes, shape_of
+from edgellm.backends.cpu.kernels.unpack.panel_rows import BLOCK_OPENERS, OPENERS, open_block, open_rows
+from edgellm.backends.cpu.kernels.unpack.row_words import SMALL_BLOCK, FileBlocks, FileRows, FileSuperblocks, InterleavedRows
+from edgellm.backends.cpu.kernels.unpack.superblock import BLOCKS, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.traits import BLOCK, TRAITS

@@ -101,10 +101,10 @@ def test_configurations() -> None:
 WRITTEN = """
 import sys
 from numba import cfunc, types
+from edgellm.backends.cpu.jit.compiler import kernel_module
 from edgellm.backends.cpu.simd import load_isa
-import importlib
 module, variant = sys.argv[1:]
-function = importlib.import_module(f"edgellm.backends.cpu.kernels.{module}").build(variant, load_isa("amx"))
+function = kernel_module(module).build(variant, load_isa("amx"))
 signature = types.void(types.int64, types.int64, types.int64)
 print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)._library.get_asm_str())
 """

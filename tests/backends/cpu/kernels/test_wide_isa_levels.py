@@ -10,7 +10,7 @@ from own_isa_levels import KINDS, columns_give_what_each_alone_gives, quantisers
 from test_matmul_kernels import Kernels
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.kernels.superblock import shape_of
+from edgellm.backends.cpu.kernels.unpack.superblock import shape_of
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni

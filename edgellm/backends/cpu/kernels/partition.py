@@ -1,0 +1,45 @@
+"""How threads share rows (whole rows where there are several, pieces of a single one), and which rows are in tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgellm.backends.cpu.kernels.inline import inline
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.traits import TILE_COLUMNS
+
+
+@inline
+def first_item(rows, pieces, ith, nth):
+    """Of rows x pieces items, the first of thread `ith`; those before the first of thread `ith + 1` are its own, which
+    `barriers.Partition` relies on.
+    """
+    if rows == 1:
+        return pieces * ith // nth
+    return rows * ith // nth * pieces
+
+
+def tiles(isa: Isa, *, whole: bool = False) -> Any:
+    """Of some rows of activations, how many are in tiles, of which the last need not be full: all or none. With `whole` all tiles
+    are full, and the other rows come after them.
+    """
+    least = isa.level.tiled_from
+
+    @inline
+    def tiled(rows):
+        if rows < least:
+            return 0
+        return rows // TILE_COLUMNS * TILE_COLUMNS if whole else rows
+
+    return tiled
+
+
+def lanes(isa: Isa) -> Any:
+    """Whether of so many rows of activations those that are in no tile have a lane per block; see traits.py."""
+    least = isa.level.lanes_from or 1 << 62
+
+    @inline
+    def in_lanes(rows):
+        return rows >= least
+
+    return in_lanes

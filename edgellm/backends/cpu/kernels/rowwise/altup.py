@@ -1,0 +1,109 @@
+"""Several rows per token: their weighted sums, rows of a given size, and the largest values of a row (Gemma 3n)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from edgellm.backends.cpu.kernels.rowwise.sums import row_sums
+from edgellm.backends.cpu.ops.altup import MIX, RESCALE, SPARSE_RELU
+from edgellm.backends.cpu.simd import Isa
+
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
+
+
+def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    return {"mix": _mix, "rescale": _rescale, "sparse_relu": _sparse_relu}[variant](isa)
+
+
+def _mix(isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
+    fma, splat = isa.fma_f32x8, isa.splat_f32x8
+    arguments = MIX.reader(
+        isa, "step base base_stride x x_stride coefficients coefficients_stride out out_stride parts added n first count"
+    )
+    offset_at = MIX.at("offset")
+
+    def mix(op, ith, nth):
+        (step, base, base_stride, x, x_stride, factors, factors_stride, out, out_stride, parts, added, n, first, count) = arguments(
+            op
+        )
+        rows, offset = load_i64(step, count * 8), load_f32(op, offset_at)
+        for row in range(rows * ith // nth, rows * (ith + 1) // nth):
+            pieces, mine = x + row * x_stride, factors + row * factors_stride
+            for part in range(parts):
+                source, target = base + row * base_stride + part * n * 4, out + row * out_stride + part * n * 4
+                few = added if part >= first else 0
+                j = 0
+                while j + 8 <= n:
+                    y = load(source, j * 4)
+                    for k in range(few):
+                        factor = load_f32(mine, (part * added + k) * 4) + offset if factors != 0 else ONE
+                        y = fma(load(pieces, (k * n + j) * 4), splat(factor), y)
+                    store(target, j * 4, y)
+                    j += 8
+                while j < n:
+                    z = load_f32(source, j * 4)
+                    for k in range(few):
+                        factor = load_f32(mine, (part * added + k) * 4) + offset if factors != 0 else ONE
+                        z += load_f32(pieces, (k * n + j) * 4) * factor
+                    store_f32(target, j * 4, z)
+                    j += 1
+
+    return mix
+
+
+def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
+    mul, splat = isa.mul_f32x8, isa.splat_f32x8
+    _, squares = row_sums(isa)
+    arguments = RESCALE.reader(isa, "step x x_stride like like_stride n_like out out_stride n groups count")
+    floor_at = RESCALE.at("floor")
+
+    def rescale(op, ith, nth):
+        step, x, x_stride, like, like_stride, n_like, out, out_stride, n, groups, count = arguments(op)
+        rows, floor = load_i64(step, count * 8), load_f32(op, floor_at)
+        for row in range(rows * ith // nth, rows * (ith + 1) // nth):
+            wanted = np.float32(squares(like + row * like_stride, n_like, ZERO) / np.float32(n_like))
+            for group in range(groups):
+                source, target = x + row * x_stride + group * n * 4, out + row * out_stride + group * n * 4
+                own = max(np.float32(squares(source, n, ZERO) / np.float32(n)), floor)
+                factor = np.float32(math.sqrt(np.float32(wanted / own)))
+                j = 0
+                while j + 8 <= n:
+                    store(target, j * 4, mul(load(source, j * 4), splat(factor)))
+                    j += 8
+                while j < n:
+                    store_f32(target, j * 4, np.float32(load_f32(source, j * 4) * factor))
+                    j += 1
+
+    return rescale
+
+
+def _sparse_relu(isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
+    sub, larger, splat = isa.sub_f32x8, isa.larger_f32x8, isa.splat_f32x8
+    total, squares = row_sums(isa)
+    arguments = SPARSE_RELU.reader(isa, "step x x_stride out out_stride n count")
+    deviations_at = SPARSE_RELU.at("deviations")
+
+    def sparse_relu(op, ith, nth):
+        step, x, x_stride, out, out_stride, n, count = arguments(op)
+        rows, deviations = load_i64(step, count * 8), load_f32(op, deviations_at)
+        for row in range(rows * ith // nth, rows * (ith + 1) // nth):
+            source, target = x + row * x_stride, out + row * out_stride
+            mean = np.float32(total(source, n) / np.float32(n))
+            deviation = np.float32(math.sqrt(np.float32(squares(source, n, mean) / np.float32(n))))
+            cutoff = np.float32(mean + deviation * deviations)
+            j = 0
+            while j + 8 <= n:
+                store(target, j * 4, larger(splat(ZERO), sub(load(source, j * 4), splat(cutoff))))
+                j += 8
+            while j < n:
+                above = np.float32(load_f32(source, j * 4) - cutoff)
+                store_f32(target, j * 4, above if above > ZERO or above != above else ZERO)
+                j += 1
+
+    return sparse_relu

@@ -1,0 +1,81 @@
+"""Groups of rows of types whose bits change places in memory, to where formats/interleave.py has them: faster than by NumPy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+
+from edgellm.backends.cpu.interleaving import REPACK
+from edgellm.backends.cpu.kernels.unpack.panel_rows import bits, open_rows
+from edgellm.backends.cpu.kernels.unpack.row_words import FileRows
+from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import I64
+from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.backends.cpu.traits import SUPERBLOCK
+from edgellm.formats.interleave import PACKED, places
+
+Value = Any  # ir.Value: llvmlite has no static types
+
+
+def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    i64, rows = types.int64, isa.level.tile_rows
+    arguments = REPACK.reader(isa, "source row_bytes n k out")
+    repack = isa.make("repack", types.void, (i64,) * 4, lambda e, *a: _group(e, variant, *a))
+
+    def each_group(op, ith, nth):
+        source, row_bytes, n, k, out = arguments(op)
+        groups, group_bytes = n // rows, rows * row_bytes
+        for group in range(groups * ith // nth, groups * (ith + 1) // nth):
+            repack(source + group * group_bytes, row_bytes, k, out + group * group_bytes)
+
+    return each_group
+
+
+class _Quants:
+    """Keeps the quants of a superblock: see panel_rows.Target."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int], Value] = {}
+
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
+        assert not place
+        self.found[block, g] = value
+
+    def number(self, block: int, index: int, value: Value) -> None:
+        """Scales stay as they are."""
+
+    def done(self, block: int) -> None:
+        """All of it is there."""
+
+
+def _group(e: Generic, name: str, source: Value, row_bytes: Value, k: Value, out: Value) -> None:
+    b, nbytes = e.b, raw_superblock_bytes(name)
+    with cgutils.for_range(b, b.sdiv(k, I64(SUPERBLOCK))) as loop:
+        at = b.add(source, b.mul(loop.index, I64(nbytes)))
+        words = FileRows(e, [b.add(at, b.mul(row_bytes, I64(row))) for row in range(e.tile_rows)], nbytes)
+        _superblock(e, name, words, b.add(out, b.mul(loop.index, I64(nbytes * e.tile_rows))))
+
+
+def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:
+    quants = _Quants()
+    open_rows(e, name, words, quants)
+    fields = [(field, block) for block, fields in enumerate(PACKED[name]) for field in fields]
+    for offset, (size, place) in places(name).items():
+        parts = [(field, block) for field, block in fields if field.at <= offset < field.at + 32]
+        if parts:
+            g = (offset - parts[0][0].at) // 4
+            value = functools.reduce(
+                e.b.or_,
+                [
+                    bits(e, quants.found[block, g], field.bit - field.shift, (1 << field.n) - 1 << field.shift)
+                    for field, block in parts
+                ],
+            )
+        else:
+            value = words.half(offset) if size == 2 else words.word(offset)
+        e.store(value, out, place * e.tile_rows)
