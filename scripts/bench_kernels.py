@@ -32,7 +32,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent))
 from children import ROOT, Child, checked_out, environment_of
 
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.interleaving import ROWS
+from edgellm.backends.cpu.levels import LEVELS
 from edgellm.backends.cpu.ops.dense import MATMUL, QUANTISE
 from edgellm.backends.cpu.pages import contents, new_page
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TILE_COLUMNS, TRAITS, q8_row_bytes, scratch_bytes
@@ -301,9 +301,11 @@ def main() -> None:
     options = parser.parse_args()
     options.group = 0
     if options.repacked:
-        if options.isa not in ROWS:
-            parser.error(f"--repacked: {options.isa} has no kernels for interleaved rows; {' and '.join(ROWS)} have.")
-        options.group, options.types = ROWS[options.isa], [name for name in options.types if name in UNITS]
+        options.group = LEVELS[options.isa].interleaved_rows
+        if not options.group:
+            some = " and ".join(name for name, level in LEVELS.items() if level.interleaved_rows)
+            parser.error(f"--repacked: {options.isa} has no kernels for interleaved rows; {some} have.")
+        options.types = [name for name in options.types if name in UNITS]
     if options.child:
         child(options.isa, max(options.threads), options.group)
     else:

@@ -1,4 +1,4 @@
-"""What an AArch64 processor can do, asked of the operating system, and how LLVM is told; nothing is found out by executing it.
+"""What an AArch64 processor can do, asked of the operating system; nothing is found out by executing it.
 
 LLVM's own detection goes by the processor's name and lists no dotprod or i8mm for one that it does not know.
 """
@@ -29,13 +29,6 @@ SYSCTLS: dict[str, tuple[bytes, ...]] = {  # macOS: the second name is that of r
 }
 # Windows: PF_ARM_* of winnt.h; the last two are of its 2024 releases, older systems answer no to them
 WINDOWS = {"neon": 19, "lse": 34, "dotprod": 43, "i8mm": 66, "bf16": 68}
-
-# What each ISA level is compiled for: a processor whose order of instructions suits it, less what the ISA level does not ask for.
-TARGETS: dict[str, tuple[str, str]] = {
-    "neon": ("cortex-a72", "-aes,-sha2,-crc"),
-    "dotprod": ("cortex-a76", "-aes,-sha2,-crc,-rcpc,-fullfp16,-ssbs,+dotprod,+lse"),
-    "i8mm": ("cortex-a76", "-aes,-sha2,-crc,-rcpc,-fullfp16,-ssbs,+dotprod,+lse,+i8mm"),
-}
 
 
 def features() -> frozenset[str]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from edgellm.backends.base import Progress
 from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.levels import LEVELS
 from edgellm.backends.cpu.ops import INTERLEAVED
 from edgellm.backends.cpu.record import Signature
 from edgellm.backends.cpu.traits import TRAITS
@@ -19,7 +20,6 @@ from edgellm.weights import Weight, WeightStore
 
 REPACK = Signature("source row_bytes n k out")
 WHAT = "repacking the weights"
-ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}  # of a group, by ISA level: `tile_rows`, where there are kernels
 SLOW_ROWS = frozenset({"Q2_K", "Q3_K", "MXFP4"})  # types that a Zen 5 cannot read at the speed of memory as the file has them
 
 
@@ -27,7 +27,7 @@ def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, paral
     """Interleave the rows of weights that are in memory of the process's own, where kernels of the ISA level read them so and steps
     of up to `parallel` conversations gain by it.
     """
-    group = ROWS.get(isa)
+    group = LEVELS[isa].interleaved_rows
     if not group or not weights.copied:
         return
     wanted = [name for name in candidates(graph, group) if _fits(weights[name], group) and gains(weights[name].type.name, parallel)]

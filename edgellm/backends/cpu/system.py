@@ -11,23 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgellm.backends.cpu import arm
+from edgellm.backends.cpu.levels import ladder
 
-X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni", "amx")  # the ladders, lowest first
-ARM_ISAS = ("generic", "neon", "dotprod", "i8mm")
-ISAS = (*X86_ISAS, *ARM_ISAS[1:])
-_AVX2 = frozenset({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"})
-_AVX512 = _AVX2 | {"avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"}
-# What an ISA level needs: one of these sets. AVX-512 machines can run the code of "avxvnni" in another encoding, for tests.
-ISA_NEEDS: dict[str, tuple[frozenset[str], ...]] = {
-    "generic": (frozenset(),),
-    "avx2": (_AVX2,),
-    "avxvnni": (_AVX2 | {"avxvnni"}, _AVX512),
-    "avx512vnni": (_AVX512,),
-    "amx": (_AVX512 | {"amx-tile", "amx-int8"},),
-    "neon": (frozenset({"neon"}),),  # Raspberry Pi 4
-    "dotprod": (frozenset({"neon", "lse", "dotprod"}),),  # Raspberry Pi 5, Apple M1
-    "i8mm": (frozenset({"neon", "lse", "dotprod", "i8mm"}),),  # Apple M2, Graviton 3, Snapdragon X
-}
 FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None  # system call number
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18  # from Linux 5.16 on
 YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
@@ -67,12 +52,13 @@ def is_arm() -> bool:
 
 def usable_isas() -> tuple[str, ...]:
     """The ISA levels of the ladder that this machine can run, lowest first."""
-    ladder = X86_ISAS if is_x86() else ARM_ISAS if is_arm() else ("generic",)
-    if len(ladder) == 1:
-        return ladder
-    return tuple(
-        isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa]) and (isa != "amx" or amx_permitted())
+    lowest, *others = ladder("x86" if is_x86() else "arm" if is_arm() else "")
+    usable = (
+        level.name
+        for level in others
+        if any(needs <= host_features() for needs in level.needs) and (not level.tried or amx_permitted())
     )
+    return lowest.name, *usable
 
 
 @functools.cache

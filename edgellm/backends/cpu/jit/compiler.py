@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from edgellm.backends.cpu import arm, kernels
+from edgellm.backends.cpu import kernels
 from edgellm.backends.cpu.jit.cache import KernelObject
 from edgellm.backends.cpu.jit.linker import ERROR_PATH
-from edgellm.backends.cpu.system import ISA_NEEDS, X86_ISAS, YIELD_SYMBOL, host_features
+from edgellm.backends.cpu.levels import LEVELS
+from edgellm.backends.cpu.system import YIELD_SYMBOL, host_features
 
 LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove"})
 
@@ -29,15 +30,13 @@ def set_target(isa: str) -> None:
     Each ISA level gets its own features and none that only this host has, so that what is tested here is what other machines run;
     the highest ones, of 512 bits, get the host itself.
     """
-    if isa == "generic":
-        os.environ["NUMBA_CPU_NAME"] = "generic"
-        os.environ["NUMBA_CPU_FEATURES"] = ""
-    elif isa in arm.TARGETS:
-        os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = arm.TARGETS[isa]
-    elif isa not in X86_ISAS[-2:]:
-        needs = next(needs for needs in ISA_NEEDS[isa] if needs <= host_features())
-        os.environ["NUMBA_CPU_NAME"] = "x86-64-v3"
-        os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{feature}" for feature in sorted(needs))
+    level = LEVELS[isa]
+    if level.processor:
+        needs = next((needs for needs in level.needs if needs <= host_features()), frozenset[str]())
+        os.environ["NUMBA_CPU_NAME"] = level.processor
+        os.environ["NUMBA_CPU_FEATURES"] = (
+            ",".join(f"+{feature}" for feature in sorted(needs)) if level.features is None else level.features
+        )
 
 
 def compile_kernel(kernel: str, isa: str) -> KernelObject:

@@ -7,6 +7,7 @@ import os
 from edgellm.backends.base import Progress
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit import selftest
+from edgellm.backends.cpu.levels import LEVELS
 from edgellm.errors import OptionError
 
 
@@ -15,9 +16,9 @@ def choose_isa(progress: Progress | None = None) -> str:
     usable = system.usable_isas()
     forced = os.environ.get("EDGELLM_ISA")
     if not forced:
-        if usable[-1] == "amx" and progress is not None and not selftest.made():
+        if LEVELS[usable[-1]].tried and progress is not None and not selftest.made():
             progress("testing this processor's AMX, once", 0, 1)
-        return usable[-2] if usable[-1] == "amx" and not selftest.passed() else usable[-1]
+        return usable[-2] if LEVELS[usable[-1]].tried and not selftest.passed() else usable[-1]
     if forced not in usable:
         raise OptionError(f"EDGELLM_ISA={forced} is not an instruction set of this machine; choose one of {', '.join(usable)}.")
     return forced

@@ -37,9 +37,11 @@ def sources_digest(module: str) -> str:
     """Names the sources that the kernels of kernels/*/<module>.py are made of, the compiler's among them. A program that was frozen
     without sources is itself what its kernels are made of.
     """
-    kernel = next((path for path in (f"{folder}{os.sep}{module}.py" for folder in _folders()) if os.path.isfile(path)), module), ""
-    seen = {(path, ""): _digest(_text(path)) for path in (os.path.join(CPU, "jit", "compiler.py"), os.path.join(CPU, "arm.py"))}
-    todo: list[Definition] = [kernel]
+    paths = (f"{folder}{os.sep}{module}.py" for folder in _entries("kernels"))
+    kernel = next((path for path in paths if os.path.isfile(path)), module), ""
+    compiler, levels = os.path.join(CPU, "jit", "compiler.py"), os.path.join(CPU, "levels.py")
+    seen = {(compiler, ""): _digest(_text(compiler))}
+    todo = [kernel, (levels, "LEVELS"), *((path, "") for path in _entries("simd") if path.endswith(".py"))]
     while todo:
         definition = todo.pop()
         if definition not in seen:
@@ -52,9 +54,10 @@ def sources_digest(module: str) -> str:
 
 
 @functools.cache
-def _folders() -> list[str]:
+def _entries(folder: str) -> list[str]:
+    """What is in a folder of this back end; nothing where the program was frozen without sources."""
     try:
-        return sorted(entry.path for entry in os.scandir(os.path.join(CPU, "kernels")) if entry.is_dir())
+        return [entry.path for entry in os.scandir(os.path.join(CPU, folder))]
     except OSError:
         return []
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from llvmlite import ir
 from numba.core import cgutils
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.base import I8, I64
 
@@ -31,10 +32,7 @@ def configuration(depth: int) -> bytes:
 class Amx(Avx512Vnni):
     """Needs the kernel's permission, once for a process: `system.amx_permitted`."""
 
-    name: ClassVar[str] = "amx"
-    tiles: ClassVar[bool] = True
-    tile_groups: ClassVar[int] = 2
-    small_panel_columns: ClassVar[int] = 0
+    level: ClassVar[Level] = LEVELS["amx"]
 
     def begin_tiles(self, depth: int) -> None:
         data = configuration(depth)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from llvmlite import binding, ir
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, vector
 from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic, Load
 
@@ -18,15 +19,7 @@ binding.initialize_native_asmparser()  # for `_kept_add`
 class Avx2(Generic):
     """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest quant."""
 
-    name: ClassVar[str] = "avx2"
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
-    rows_apart: ClassVar[bool] = True
-    lanes_from: ClassVar[int | None] = 3
-    tiled_from: ClassVar[int] = 32
-    tile_groups: ClassVar[int] = 2
-    column_by_column: ClassVar[bool] = False
-    sign_sums: ClassVar[bool] = True
-    has_pair_sums: ClassVar[bool] = True
+    level: ClassVar[Level] = LEVELS["avx2"]
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
 from edgellm.backends.cpu.simd.base import I1, I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
@@ -19,21 +20,7 @@ NARROW_ROWS = ("TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M")  # opening four parts of them
 class Avx512Vnni(AvxVnni):
     """Needs no VBMI, which the first processors with VNNI lack."""
 
-    name: ClassVar[str] = "avx512vnni"
-    rows_apart: ClassVar[bool] = False
-    superblock_pairs: ClassVar[bool] = True
-    lanes_from: ClassVar[int | None] = 3
-    lane_rows: ClassVar[int] = 2
-    lane_groups: ClassVar[int] = 2
-    together: ClassVar[int] = 4
-    accumulators: ClassVar[int] = 16
-    float_lanes: ClassVar[int] = 16
-    tile_rows: ClassVar[int] = 16
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
-    column_by_column: ClassVar[bool] = True
-    tiled_from: ClassVar[int] = 16
-    panel_bytes: ClassVar[int] = 1 << 19
-    small_panel_columns: ClassVar[int] = 64
+    level: ClassVar[Level] = LEVELS["avx512vnni"]
 
     def of_one_row(self) -> AvxVnni:
         return AvxVnni(self.b)

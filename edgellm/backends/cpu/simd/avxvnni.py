@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.avx2 import Avx2
 from edgellm.backends.cpu.simd.base import I32, vector
 from edgellm.backends.cpu.simd.generic import V8I, Load
@@ -13,11 +14,7 @@ from edgellm.backends.cpu.simd.generic import V8I, Load
 class AvxVnni(Avx2):
     """Quants use all of u8, so that signed ones are better offset by 128 (`wide_quants`) than taken apart by sign."""
 
-    name: ClassVar[str] = "avxvnni"
-    wide_quants: ClassVar[bool] = True
-    has_pair_sums: ClassVar[bool] = False
-    tile_groups: ClassVar[int] = 1
-    tile_offset: ClassVar[int | None] = 128
+    level: ClassVar[Level] = LEVELS["avxvnni"]
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         lanes = pairs[0][0].type.count // 4

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from llvmlite import ir
 from numba.core import cgutils
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, vector
 
 Value = Any  # ir.Value: llvmlite has no static types
@@ -33,33 +34,7 @@ class Blocks:
 class Generic:
     """Writes IR through one builder. Addresses are i64 values. Nothing here is contracted or reordered by LLVM."""
 
-    name: ClassVar[str] = "generic"
-    wide_quants: ClassVar[bool] = False  # whether `dot` takes unsigned quants up to 255 well; all take them up to 127
-    folds: ClassVar[bool] = False  # whether panels have small quants times the scales of their half blocks
-    is_neon: ClassVar[bool] = False  # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
-    together: ClassVar[int] = 2  # blocks whose halves (16 quants each) fill a vector
-    rows_apart: ClassVar[bool] = False  # whether one or two columns are multiplied by vectors of blocks q and q + 4
-    superblock_pairs: ClassVar[bool] = False  # whether a single column is multiplied as superblock_pairs.py does
-    whole_blocks: ClassVar[bool] = True  # whether types of `Traits.whole` do come by whole blocks
-    accumulators: ClassVar[int] = 8  # f32x8 that loops of products keep in registers, beside what they multiply
-    float_lanes: ClassVar[int] = 8  # of the vectors that products of float weights are summed in
-    lanes_from: ClassVar[int | None] = None  # columns from which on those that are in no tile are for block_lanes.py
-    lane_rows: ClassVar[int] = 1  # rows of weights side by side in the vectors of block_lanes.py: 8 lanes each
-    lane_groups: ClassVar[int] = 1  # such vectors that block_lanes.py multiplies at once
-    tiled_from: ClassVar[int] = 16  # columns from which on whole sixteens are tiles
-    tile_rows: ClassVar[int] = 8  # weight rows of a tile of many columns: lanes of a vector of sums
-    # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
-    tile_groups: ClassVar[int] = 1  # groups of so many rows that panel_groups.py multiplies at once, by
-    tile_group_columns: ClassVar[int] = 4  # so many columns
-    column_by_column: ClassVar[bool] = True  # whether both dots of a column are better done before the next one's
-    mins_first: ClassVar[bool] = True  # whether a block's mins are weighed while its dot products are on their way
-    sign_sums: ClassVar[bool] = False  # whether `dots` of signed quants start from their `negatives`
-    has_pair_sums: ClassVar[bool] = False  # whether products come as sums of two in i16
-    panel_bytes: ClassVar[int] = 1 << 18  # of unpacked rows, to stay in the second-level cache
-    small_panel_columns: ClassVar[int] = 0  # up to which a panel has one group of rows only
-    tile_offset: ClassVar[int | None] = None  # of all quants in a panel that have one; tiles then have sums as traits.py says
-    tiles: ClassVar[bool] = False  # whether blocks of sixteen rows by sixteen columns are `tile_products`
+    level: ClassVar[Level] = LEVELS["generic"]
 
     def __init__(self, builder: Any) -> None:
         self.b, self.apart = builder, False
@@ -73,7 +48,7 @@ class Generic:
         in lane j.
         """
         isa_level = type(self)(self.b)
-        isa_level.apart = self.rows_apart
+        isa_level.apart = self.level.single_column == "apart"
         return isa_level
 
     # --- constants, memory, lanes -------------------------------------------------------------------------------------
@@ -269,8 +244,37 @@ class Generic:
         return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
 
     def field(self, quants: Value, shift: int, mask: int) -> Value:
-        """(quants >> shift) & mask of each byte, at ISA levels that shift bytes (`is_neon`)."""
-        raise NotImplementedError
+        """(quants >> shift) & mask of each byte; shift < 0: to the left. No bit of `mask` may come from outside its byte."""
+        if shift:
+            wide = vector(I16, quants.type.count // 2)
+            move = self.b.lshr if shift > 0 else self.b.shl
+            quants = self.cast(move(self.cast(quants, wide), self.constant(wide, abs(shift))), quants.type)
+        return self.b.and_(quants, self.constant(quants.type, mask))
+
+    def fields(self, quants: Value, shifts: Sequence[int], mask: int) -> Value:
+        """`field` with a shift for every 16 bytes."""
+        wide = vector(I32, quants.type.count // 4)
+        words = self.cast(quants, wide)
+
+        def each(amounts: Sequence[int]) -> Value:
+            return self.constant(wide, [amount for amount in amounts for _ in range(4)])
+
+        if min(shifts) >= 0:
+            words = self.b.lshr(words, each(shifts))
+        elif max(shifts) <= 0:
+            words = self.b.shl(words, each([-shift for shift in shifts]))
+        else:  # a rotation where the processor has it
+            words = self.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
+        return self.b.and_(self.cast(words, quants.type), self.constant(quants.type, mask))
+
+    def first_bytes(self, block: Blocks) -> Value:
+        """i8x8 of the first byte of each block. Integer units put them together, of which LLVM must not know: those that shuffle
+        have the most to do.
+        """
+        word = I64(0)
+        for j in range(8):
+            word = self.b.or_(word, self.b.shl(self.b.zext(self.load(I8, block(j)), I64), I64(8 * j)))
+        return self.cast(self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), vector(I8, 8))
 
     def negated(self, x: Value, negative: Value) -> Value:
         """x, with the opposite sign where `negative` (i1 lanes)."""
@@ -424,7 +428,7 @@ class Generic:
 
     def split_tile(self, n_scales: int, n_mins: int, signed: bool) -> Sequence[int]:
         """`tile_columns` of a type with so many scales and mins for each block."""
-        return self.tile_columns[n_scales - 1]
+        return self.level.tile_columns[n_scales - 1]
 
     def panel_words(self, words: Sequence[Value]) -> Sequence[Value]:
         """Four words (four quants each) of all rows of a tile, a lane per row, in the order in which a panel has them."""

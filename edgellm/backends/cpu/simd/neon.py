@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, vector
-from edgellm.backends.cpu.simd.generic import Generic, Load
+from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
 
 Value = Any  # ir.Value: llvmlite has no static types
 V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
@@ -17,14 +18,7 @@ V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector
 class Neon(Generic):
     """A vector has the 16 quants of half a block. Quants are signed bytes, so unsigned ones go up to 127."""
 
-    name: ClassVar[str] = "neon"
-    is_neon: ClassVar[bool] = True
-    keeps_products: ClassVar[bool] = True  # in i16, so that many are better added there before they are widened
-    has_chains: ClassVar[bool] = False  # whether an accumulator costs an instruction to set to zero
-    together: ClassVar[int] = 1
-    whole_blocks: ClassVar[bool] = False  # four blocks' first halves, side by side, are two loads
-    mins_first: ClassVar[bool] = False  # they would hold registers that a tile needs
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
+    level: ClassVar[Level] = LEVELS["neon"]
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
@@ -53,9 +47,9 @@ class Neon(Generic):
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
     def split_tile(self, n_scales: int, n_mins: int, signed: bool) -> Sequence[int]:
-        if self.keeps_products and (signed or n_scales > 1):  # more would spill
+        if self.level.dot == "i16" and (signed or n_scales > 1):  # more would spill
             return (2,) * 8 if n_mins else (3, 3, 3, 3, 2, 2)
-        return self.tile_columns[n_scales + n_mins > 1]
+        return self.level.tile_columns[n_scales + n_mins > 1]
 
     def plain(self, value: Value) -> Value:
         """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
@@ -156,7 +150,7 @@ class Neon(Generic):
 
     # --- bits of quants ------------------------------------------------------------------------------------------------
     def field(self, quants: Value, shift: int, mask: int) -> Value:
-        """(quants >> shift) & mask of each byte; shift < 0: to the left. Shifts are of bytes, which makes many a mask needless."""
+        """Shifts are of bytes, which makes many a mask needless."""
         kind = quants.type
         if shift > 0:
             quants = self.b.lshr(quants, self.constant(kind, shift))
@@ -164,6 +158,13 @@ class Neon(Generic):
             quants = self.b.shl(quants, self.constant(kind, -shift))
         left = 0xFF >> shift if shift >= 0 else 0xFF << -shift & 0xFF
         return quants if left & ~mask == 0 else self.b.and_(quants, self.constant(kind, mask))
+
+    def fields(self, quants: Value, shifts: Sequence[int], mask: int) -> Value:
+        """One shift: 16 bytes are all there is."""
+        return self.field(quants, shifts[0], mask)
+
+    def first_bytes(self, block: Blocks) -> Value:
+        return self.pack([self.load(I8, block(j)) for j in range(8)])
 
     def insert_left(self, low: Value, high: Value, shift: int) -> Value:
         """high << shift, with the lowest `shift` bits of low below, byte by byte."""
@@ -177,11 +178,7 @@ class Neon(Generic):
 class DotProd(Neon):
     """Four i8 x i8 products added to an i32 lane (Raspberry Pi 5, Apple M1)."""
 
-    name: ClassVar[str] = "dotprod"
-    folds: ClassVar[bool] = True
-    keeps_products: ClassVar[bool] = False
-    has_chains: ClassVar[bool] = True
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
+    level: ClassVar[Level] = LEVELS["dotprod"]
 
     def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
         total = self.constant(V4I, 0) if start is None else start
@@ -196,8 +193,7 @@ class DotProd(Neon):
 class I8mm(DotProd):
     """Two rows by two columns of eight quants at a time, for tiles of many columns (Apple M2, Graviton 3)."""
 
-    name: ClassVar[str] = "i8mm"
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))  # six would spill
+    level: ClassVar[Level] = LEVELS["i8mm"]
 
     def panel_words(self, words: Sequence[Value]) -> list[Value]:
         """Eight quants of each row side by side."""

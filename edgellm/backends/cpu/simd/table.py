@@ -22,8 +22,8 @@ class Isa:
     Addresses and offsets are int64, in bytes, unaligned; integers are loaded as int64.
     """
 
-    def __init__(self, isa_level: type[Generic]) -> None:
-        self.name, self.level = isa_level.name, isa_level
+    def __init__(self, instructions: type[Generic]) -> None:
+        self.instructions, self.level = instructions, instructions.level
         self._made: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:  # Any: a Numba function has no static type
@@ -34,9 +34,8 @@ class Isa:
         return self._made[name]
 
     def make(self, name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-        """A Numba function whose body is what `emit(ISA level, *values)` writes."""
-        isa_level = self.level
-        return make_intrinsic(name, result, arguments, lambda builder, *values: emit(isa_level(builder), *values))
+        """A Numba function whose body is what `emit(instructions, *values)` writes."""
+        return make_intrinsic(name, result, arguments, lambda builder, *values: emit(self.instructions(builder), *values))
 
 
 def _offset(e: Generic, address: Any, offset: Any) -> Any:

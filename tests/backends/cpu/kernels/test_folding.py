@@ -11,17 +11,18 @@ from own_isa_levels import compiled
 
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.kernels.matmul.folding import multiplier
-from edgellm.backends.cpu.simd import ISA_LEVELS, Isa, load_isa
+from edgellm.backends.cpu.levels import LEVELS
+from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.backends.cpu.simd.base import I32, vector
 
-LEVELS = [name for name in system.usable_isas() if ISA_LEVELS[name].wide_quants]
+WIDE = [name for name in system.usable_isas() if LEVELS[name].wide_quants]
 i64 = numba.types.int64
 
 
-@pytest.mark.skipif(not LEVELS, reason="this processor has no VNNI")
+@pytest.mark.skipif(not WIDE, reason="this processor has no VNNI")
 @pytest.mark.parametrize(("bits", "scales", "offset", "places"), [(2, range(16), 0, (0, 2, 4, 6)), (3, range(-32, 32), 4, (0, 5))])
 def test_products_of_every_quant_and_scale(bits: int, scales: range, offset: int, places: tuple[int, ...]) -> None:
-    isa = load_isa(LEVELS[-1])
+    isa = load_isa(WIDE[-1])
     quants = np.random.default_rng(0).permuted(np.resize(np.arange(1 << bits, dtype=np.uint8), (len(scales), 4 << bits)), axis=1)
     by_row = np.repeat(np.array(scales, np.int32), 1 << bits)
     quants = quants.reshape(-1, 4)

@@ -15,8 +15,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.cpu import interleaving, jit, system
+from edgellm.backends.cpu.levels import LEVELS
 from edgellm.backends.cpu.ops.dense import EMBED
-from edgellm.backends.cpu.simd import ISA_LEVELS
 from edgellm.backends.cpu.traits import TRAITS
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
@@ -26,12 +26,8 @@ from edgellm.weights import WeightStore
 
 Array = npt.NDArray[Any]
 ISA = system.usable_isas()[-1]
-KERNELS = pytest.mark.skipif(ISA not in interleaving.ROWS, reason=f"this processor has none of {', '.join(interleaving.ROWS)}")
+KERNELS = pytest.mark.skipif(not LEVELS[ISA].interleaved_rows, reason="this processor has no kernels for interleaved rows")
 GREEDY = {"max_tokens": 10, "temperature": 0, "ignore_eos": True}
-
-
-def test_groups_are_as_many_rows_as_a_tile() -> None:
-    assert all(ISA_LEVELS[isa].tile_rows == rows for isa, rows in interleaving.ROWS.items())
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -56,7 +52,9 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow) for isa in system.usable_isas() if isa in interleaving.ROWS
+        pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow)
+        for isa in system.usable_isas()
+        if LEVELS[isa].interleaved_rows
     ],
 )
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:

@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import abi, jit, system
+from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.ops.dense import EMBED, MATMUL, QUANTISE
 from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
-from edgellm.backends.cpu.simd import ISA_LEVELS
-from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import (
     BLOCK,
     FLOAT_COLUMNS,
@@ -48,12 +47,12 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
 
     def __init__(
         self,
-        isa_level: type[Generic],
+        level: Level,
         items: Iterable[tuple[str, Callable[[int, int, int], None]]] = (),
         make: Callable[[str], Callable[[int, int, int], None]] | None = None,
     ) -> None:
         super().__init__(items)
-        self.level, self._make = isa_level, make
+        self.level, self._make = level, make
 
     def __missing__(self, kernel: str) -> Callable[[int, int, int], None]:
         assert self._make, kernel
@@ -69,7 +68,7 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         if self.level.lanes_from and rows >= self.level.lanes_from:
             return "lanes"
         order = "blocks" if self.whole(form) else "halves"
-        return f"apart, {order}" if self.level.rows_apart else order
+        return f"apart, {order}" if self.level.single_column == "apart" else order
 
 
 @pytest.fixture(
@@ -85,7 +84,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 def compiled(isa_level: str, linker: jit.Linker) -> Kernels:
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    return Kernels(ISA_LEVELS[isa_level], make=lambda kernel: signature(jit.kernel_addresses({kernel}, isa_level, linker)[kernel]))
+    return Kernels(LEVELS[isa_level], make=lambda kernel: signature(jit.kernel_addresses({kernel}, isa_level, linker)[kernel]))
 
 
 def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:

@@ -58,13 +58,13 @@ SMALL_BLOCKS = [name for name in BLOCK_OPENERS if TRAITS[name].block_bytes == SM
 def test_reads_all_of_an_interleaved_superblock(name: str) -> None:
     e = level()
     all_of_superblock(e, name, InterleavedRows(e, name, e.address))
-    assert e.read == set(range(raw_superblock_bytes(name) * e.tile_rows))
+    assert e.read == set(range(raw_superblock_bytes(name) * e.level.tile_rows))
 
 
 @pytest.mark.parametrize("name", [*OPENERS, *SMALL_BLOCKS])
 def test_reads_inside_a_superblock_and_gives_all_of_it(name: str) -> None:
     e, nbytes = level(), raw_superblock_bytes(name)
-    rows = [e.address] * e.tile_rows
+    rows = [e.address] * e.level.tile_rows
     all_of_superblock(e, name, FileSuperblocks(e, rows) if name in SMALL_BLOCKS else FileRows(e, rows, nbytes))
     assert e.read == set(range(nbytes))
 
@@ -72,7 +72,7 @@ def test_reads_inside_a_superblock_and_gives_all_of_it(name: str) -> None:
 @pytest.mark.parametrize("name", BLOCK_OPENERS)
 def test_reads_inside_a_block_and_gives_all_of_it(name: str) -> None:
     e, filled = level(), Filled()
-    open_block(e, name, FileBlocks(e, [e.address] * e.tile_rows), filled)
+    open_block(e, name, FileBlocks(e, [e.address] * e.level.tile_rows), filled)
     assert e.read == set(range(TRAITS[name].block_bytes))
     assert filled.parts == Counter((0, g) for g in range(BLOCK // 4))
     assert filled.numbers == Counter((0, index) for index in range(shape_of(name, Avx512Vnni).n_vectors))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from test_matmul_kernels import Kernels, quantise
 
 from edgellm.backends.cpu import findings, jit, system
 from edgellm.backends.cpu.jit import selftest
-from edgellm.backends.cpu.simd import ISA_LEVELS, Isa
+from edgellm.backends.cpu.levels import LEVELS, ladder
+from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.backends.cpu.simd.amx import configuration
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
 
@@ -31,16 +33,8 @@ def isa() -> Isa:
     arithmetic in the layout that the tile unit wants.
     """
     best = "avx512vnni" if "avx512vnni" in system.usable_isas() else "generic"
-    portable = {
-        "name": "tiles",
-        "tiles": True,
-        "tile_rows": 16,
-        "tiled_from": 16,
-        "tile_columns": ((16,), (16,)),
-        "tile_groups": 2,
-        "small_panel_columns": 0,
-    }
-    return Isa(type("Tiles", (ISA_LEVELS[best],), portable))
+    level = replace(LEVELS[best], name="tiles", vector_bytes=64, tile="unit", tile_columns=((16,), (16,)), small_panel_columns=0)
+    return Isa(type("Tiles", (load_isa(best).instructions,), {"level": level}))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +144,7 @@ def test_instructions(name: str, instruction: str) -> None:
 
 def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
-    monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
+    monkeypatch.setattr(system, "usable_isas", lambda: tuple(level.name for level in ladder("x86")))
     for verdict, isa, said in (
         ("faster (1.63 times as fast)", "amx", "amx; a trial of it was faster (1.63 times as fast)"),
         ("slower (0.82 times as fast)", "avx512vnni", "but a trial of it was slower (0.82 times as fast)"),
@@ -169,7 +163,7 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
-    monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
+    monkeypatch.setattr(system, "usable_isas", lambda: tuple(level.name for level in ladder("x86")))
     monkeypatch.setattr(selftest, "_try", lambda: "slower")
     told = list[str]()
     for _ in range(2):

@@ -183,7 +183,7 @@ def _walk(variant: str, isa: Isa) -> Any:
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     coded, row_bytes = kv_type in QUANTISED, kv_rows.row(kv_type)
-    transposes = kv_type == "f16" and isa.level.float_lanes > 8
+    transposes = kv_type == "f16" and isa.level.lanes > 8
     widens, widen = coded or transposes, kv_rows.widen(kv_type, isa)
     widen_keys, widen_row = (kv_rows.transpose(isa), kv_rows.widen_halves(isa, 1)) if transposes else (widen, widen)
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8

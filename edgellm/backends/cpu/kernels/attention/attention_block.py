@@ -126,10 +126,10 @@ def _score(
     end: Value,
 ) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
-    if e.float_lanes == 2 * LANES:
+    if e.level.lanes == 2 * LANES:
         _score_pairs(e, form, queries, fetches, table, keys, next_values, dim, scores, first, end)
         return
-    b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
+    b, together, at_once, integers = e.b, e.level.lanes // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = variables(e, queries * together)
@@ -211,9 +211,9 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
     """`_score` of all keys of a block, which are f32 and lie side by side, a row for each dim: a lane for each key. The dims that
     `_score` has in one lane are summed first, then those sums, in its order.
     """
-    b, kind = e.b, vector(F32, e.float_lanes)
+    b, kind = e.b, vector(F32, e.level.lanes)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
-    places = [*product(range(queries), range(0, ROW, 4 * e.float_lanes))]
+    places = [*product(range(queries), range(0, ROW, 4 * e.level.lanes))]
     flat = [variables(e, len(places), kind) for _ in range(2)]
 
     def pair(numbers: Sequence[int]) -> list[Value]:
@@ -224,8 +224,8 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
             row = b.add(keys, b.mul(eight.index, I64(LANES * ROW)))
             at = b.mul(eight.index, I64(LANES * 4))
             for number, sums in zip(numbers, flat, strict=True):
-                right = [e.load(kind, row, ROW * number + place) for place in range(0, ROW, 4 * e.float_lanes)]
-                left = [e.splat(e.load(F32, b.add(each, at), 4 * number), e.float_lanes) for each in q]
+                right = [e.load(kind, row, ROW * number + place) for place in range(0, ROW, 4 * e.level.lanes)]
+                left = [e.splat(e.load(F32, b.add(each, at), 4 * number), e.level.lanes) for each in q]
                 multiplied(e, split(sums, len(right)), left, right)
         return [b.fadd(*map(b.load, each)) for each in zip(*flat, strict=True)]
 
@@ -252,7 +252,7 @@ def _weights(
     cap: Value,
 ) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
-    b, n = e.b, e.float_lanes
+    b, n = e.b, e.level.lanes
     kind, integers, places, none = vector(F32, n), vector(I32, n), range(0, BLOCK, n), float(LOWEST)
     seen, x, maxima, before = [], [], [], []
     for i in range(queries):
@@ -294,9 +294,9 @@ def _relative(e: Generic, away: Value, row: Value, places: Sequence[int]) -> lis
     for place in places:
         first = b.add(away, I64(place + RELATIVE_FIRST))
         first = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
-        last = I64(RELATIVE_ROW - e.float_lanes)
+        last = I64(RELATIVE_ROW - e.level.lanes)
         at = b.mul(b.select(b.icmp_signed(">", first, last), last, first), I64(4))
-        found.append(e.load(vector(F32, e.float_lanes), b.add(row, at)))
+        found.append(e.load(vector(F32, e.level.lanes), b.add(row, at)))
     return found
 
 
@@ -328,7 +328,7 @@ def _weigh(
         int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b = e.b
-    is_wide, most = e.float_lanes == 2 * LANES, e.accumulators // queries  # two eights side by side
+    is_wide, most = e.level.lanes == 2 * LANES, e.level.lanes // queries  # two eights side by side
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
 
     def tile(eight: Value, n: int) -> None:

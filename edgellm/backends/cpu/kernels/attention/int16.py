@@ -70,9 +70,9 @@ def weigh(
     scores: Value,
 ) -> None:
     """`_weigh` of all values of a block, in quants. Weights times scales are rounded to i16: two keys are then added at a time."""
-    b, row, nbytes, lanes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight, e.float_lanes
+    b, row, nbytes, lanes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight, e.level.lanes
     parts = list(range(kv_quants.BLOCK // (2 * lanes)))  # of a block of dims, a vector of i16 each
-    at_once = [parts] if 2 * queries * len(parts) <= e.accumulators else [[part] for part in parts]  # sums fit registers
+    at_once = [parts] if 2 * queries * len(parts) <= e.level.lanes else [[part] for part in parts]  # sums fit registers
     kept = cgutils.alloca_once(b, ir.ArrayType(I16, BLOCK), queries)
     kept.align = LINE
     weights = b.ptrtoint(kept, I64)
@@ -112,7 +112,7 @@ def weigh(
 
 def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
     """f32 of the scales of a block of dims, of all keys."""
-    lanes = e.float_lanes
+    lanes = e.level.lanes
     if form.kv_type == INT16:
         at = kv_quants.int16_scale_at(e, BLOCK, values, value_row, block, I64(0))
         return [e.load(vector(F32, lanes), at, 4 * place) for place in range(0, BLOCK, lanes)]

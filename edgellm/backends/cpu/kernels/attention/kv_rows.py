@@ -130,7 +130,7 @@ def to_int16(variant: str, isa: Isa) -> Any:
 def widen_halves(isa: Isa, n: int) -> Any:
     """`widen` of n rows in f16."""
     load_f16, store_f32, prefetch = isa.load_f16, isa.store_f32, isa.prefetch
-    lanes = isa.level.float_lanes
+    lanes = isa.level.lanes
     read = isa.make("read", void, (i64, i64), lambda e, at, to: e.store(e.from_f16(e.load(vector(I16, lanes), at)), to))
 
     @outline
@@ -169,7 +169,7 @@ def transpose(isa: Isa) -> Any:
 
 def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
     """Eight values in f16 of each of some rows as f32, those of a place side by side, `row_bytes` from one place to the next."""
-    b, lanes = e.b, e.tile_rows
+    b, lanes = e.b, e.level.tile_rows
     pairs = e.lane_per_row([e.load(vector(I32, 4), b.add(rows, b.mul(apart, I64(row)))) for row in range(lanes)])
     for i, pair in enumerate(pairs):
         for half in range(2):

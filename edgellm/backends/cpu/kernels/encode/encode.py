@@ -31,7 +31,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _widen(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """Record: 1 source, 2 how many sixteens, 3 out: f16 or bf16 to f32."""
     i64, brain = types.int64, variant == "BF16"
-    native = isa.name not in ("generic",)
+    native = isa.level.name not in ("generic",)
     load_i64 = isa.load_i64
     convert = isa.make("widen", types.void, (i64, i64), lambda e, a, o: from_half(e, a, o, native, brain))
 

@@ -61,7 +61,7 @@ def accumulate(
     Those that go together run through one after the other while the activations stay in the first-level cache; else all rows go
     superblock by superblock.
     """
-    b, raw_superblock, few = e.b, raw_superblock_bytes(name), e.lane_rows * e.lane_groups
+    b, raw_superblock, few = e.b, raw_superblock_bytes(name), e.level.lane_rows * e.level.lane_rows
     whole, superblocks = b.sdiv(k, I64(SUPERBLOCK)), b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
     section, scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
     is_small = b.icmp_signed("<=", b.mul(columns, b.add(scales, b.mul(section, I64(2)))), I64(FITS))
@@ -80,7 +80,7 @@ def accumulate(
                 e.prefetch(b.add(addresses[i], ahead), line, to_first=False)
         is_first, place = b.icmp_signed("==", index, I64(0)), b.add(totals, b.mul(first, I64(BLOCKS * 4)))
         quants, numbers = b.mul(index, I64(SUPERBLOCK)), b.add(scales, b.mul(index, I64(BLOCKS * 4)))
-        opened = [_opened(e, name, shape, addresses[i : i + e.lane_rows], last) for i in range(0, few, e.lane_rows)]
+        opened = [_opened(e, name, shape, addresses[i : i + e.level.lane_rows], last) for i in range(0, few, e.level.lane_rows)]
         _Products(e, shape, opened, section).add(
             b.add(x, quants),
             b.add(x, numbers),
@@ -103,7 +103,7 @@ def accumulate(
 
 
 def _zeros(e: Generic) -> Value:
-    kind = ir.ArrayType(I8, BLOCKS * 4 * e.lane_rows * e.lane_groups)
+    kind = ir.ArrayType(I8, BLOCKS * 4 * e.level.lane_rows * e.level.lane_rows)
     constant = cgutils.global_constant(e.b.module, "no_totals", ir.Constant(kind, bytearray(kind.count)))
     constant.linkage, constant.align = "internal", LINE
     return e.b.ptrtoint(constant, I64)
@@ -125,7 +125,7 @@ class _Products:
         self.e, self.shape, self.groups, self.section = e, shape, groups, section
         size = BLOCKS // shape.n_scales  # vectors that have a scale of their own
         self.weights = [[group.quants[first : first + size] for group in groups] for first in range(0, BLOCKS, size)]
-        self.negatives = [e.negatives(w) for (w,) in self.weights] if shape.signed and e.sign_sums else None
+        self.negatives = [e.negatives(w) for (w,) in self.weights] if shape.signed and e.level.sign_sums else None
 
     def add(
         self, quants: Value, numbers: Value, x_stride: Value, columns: Value, before: Value, before_stride: Value, after: Value
@@ -140,7 +140,7 @@ class _Products:
             x = [(b.add(quants, b.mul(place, x_stride)), b.add(numbers, b.mul(place, x_stride))) for place in places]
             totals = [
                 [
-                    self.e.load(vector(F32, BLOCKS * self.e.lane_rows), b.add(before, b.mul(place, before_stride)), offset)
+                    self.e.load(vector(F32, BLOCKS * self.e.level.lane_rows), b.add(before, b.mul(place, before_stride)), offset)
                     for place in places
                 ]
                 for offset in self._offsets()
@@ -157,7 +157,7 @@ class _Products:
 
     def _offsets(self) -> range:
         """Of the groups' sums."""
-        size = 4 * BLOCKS * self.e.lane_rows
+        size = 4 * BLOCKS * self.e.level.lane_rows
         return range(0, size * len(self.groups), size)
 
     def _sums(self, totals: Sequence[Sequence[Value]], columns: Sequence[tuple[Value, Value]]) -> list[list[Value]]:
@@ -167,7 +167,7 @@ class _Products:
         def load(kind: Any, at: Value, offset: Value | int) -> Value:
             """A column's numbers, for all rows of a vector."""
             value = e.load(kind, e.b.add(at, offset if isinstance(offset, ir.Value) else I64(offset)))
-            return e.join_all([value] * e.lane_rows)
+            return e.join_all([value] * e.level.lane_rows)
 
         def numbers_of(at: Value) -> Callable[[Any, int], Value]:
             return lambda element, section: load(vector(element, BLOCKS), at, e.b.mul(self.section, I64(section)))

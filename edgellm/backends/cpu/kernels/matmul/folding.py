@@ -55,7 +55,7 @@ def folded_superblock(e: Generic, superblock: Superblock) -> Superblock:
     """A superblock of quants that are multiplied by their scales, at ISA levels that multiply bytes and have half a block in a
     vector. With an offset they are minus what they mean, as the largest would be 128.
     """
-    assert e.folds
+    assert e.level.dot == "signed"
     b, factor = e.b, superblock.factor[0]
 
     def quants(block: int, half: int) -> Value:

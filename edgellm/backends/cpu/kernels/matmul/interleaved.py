@@ -53,13 +53,13 @@ class _Column:
             at = (2 * (block % 4) + half) * BLOCK + block // 4 * BLOCK // 2 + g % 4 * 4
         else:
             at = quants_offset(block, half, self._shape.whole) + g % 4 * 4
-        rows = self._e.tile_rows
+        rows = self._e.level.tile_rows
         return self._e.cast(self._e.splat(self._e.load(I32, self._quants, at), rows), vector(I8, 4 * rows))
 
     def number(self, block: int, element: Any, section: int) -> Value:
         """A number of a block, for all rows: its d, or what traits.py has in another section."""
         at = self._e.b.add(self._numbers, self._e.b.mul(self._section, I64(section))) if section else self._numbers
-        return self._e.splat(self._e.load(element, at, 4 * (LANE[block] if self._lanes else block)), self._e.tile_rows)
+        return self._e.splat(self._e.load(element, at, 4 * (LANE[block] if self._lanes else block)), self._e.level.tile_rows)
 
     def start(self, block: int, index: int, place: int) -> Value | None:
         """What the dots of a block, or of its first or second half, start from; `place`: see panel_rows.Target."""
@@ -76,7 +76,7 @@ class _Column:
         if self._lanes:
             return sums_of(e, self._shape, functools.partial(self.number, block))
         sums = [self.number(block, I32, sums_section(index, n)) for index in range(n)]
-        return sums if n < 2 else [accumulator_init(e, e.tile_offset or 1, each) for each in sums]  # see `mins_of`
+        return sums if n < 2 else [accumulator_init(e, e.level.tile_offset or 1, each) for each in sums]  # see `mins_of`
 
 
 class _Products:
@@ -97,7 +97,7 @@ class _Products:
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
         e, half = self._e, g * self._shape.n_scales // 8
-        w = e.cast(value, vector(I8, 4 * e.tile_rows))
+        w = e.cast(value, vector(I8, 4 * e.level.tile_rows))
         for c, column in enumerate(self._columns):
             key = c, block, half
             start = self._dots[key] if key in self._dots else column.start(block, half, place)
@@ -152,11 +152,11 @@ class _Ahead(_Products):
 
 def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> list[Value]:
     """A group of rows by one or two columns: for each a vector with a lane per row."""
-    b, kind = e.b, vector(F32, e.tile_rows)
+    b, kind = e.b, vector(F32, e.level.tile_rows)
     totals = [[cgutils.alloca_once(b, kind) for _ in range(BLOCKS)] for _ in columns]
     for each in (place for places in totals for place in places):
         b.store(e.constant(kind, 0.0), each)
-    lines = -(-raw_superblock_bytes(name) * e.tile_rows // LINE) if INTERLEAVED else 0
+    lines = -(-raw_superblock_bytes(name) * e.level.tile_rows // LINE) if INTERLEAVED else 0
 
     def add(index: Value, words: InterleavedRows, there: There, order: Order) -> None:
         some = [_column(e, shape, x, k, index, order) for x in columns]
@@ -178,7 +178,7 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
         )
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
-        if not e.rows_apart:
+        if e.level.single_column != "apart":
             add(index, words, there, "natural")
         elif blocks is None:
             add(index, words, there, "apart")
@@ -206,10 +206,10 @@ def accumulate_columns(
     """A group of rows by several columns that lie in rows with a lane per block: to `totals`, for `summed`, eight vectors for each
     column. A superblock is opened for every few columns: its quants then stay in registers.
     """
-    b, size, kind = e.b, 4 * e.tile_rows, vector(F32, e.tile_rows)
+    b, size, kind = e.b, 4 * e.level.tile_rows, vector(F32, e.level.tile_rows)
     with cgutils.for_range(b, b.mul(columns, I64(BLOCKS))) as loop:
         e.store(e.constant(kind, 0.0), b.add(totals, b.mul(loop.index, I64(size))))
-    nbytes = raw_superblock_bytes(name) * e.tile_rows
+    nbytes = raw_superblock_bytes(name) * e.level.tile_rows
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         def some(first: Value, n: int) -> None:
@@ -253,5 +253,5 @@ def _by(e: Generic, columns: Value, some: Callable[[Value, int], None]) -> None:
 
 def summed(e: Generic, totals: Value) -> Value:
     """A column's sums of a group of rows: accumulators are added in order."""
-    kind, size = vector(F32, e.tile_rows), 4 * e.tile_rows
+    kind, size = vector(F32, e.level.tile_rows), 4 * e.level.tile_rows
     return functools.reduce(e.b.fadd, [e.load(kind, totals, size * block) for block in range(BLOCKS)])

@@ -36,8 +36,8 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, most, element = isa.load_i64, 2 if isa.level.is_neon else TILE_COLUMNS, BYTES[variant]
-    lanes = isa.level.float_lanes
+    load_i64, most, element = isa.load_i64, isa.level.float_columns, BYTES[variant]
+    lanes = isa.level.lanes
     tile_bytes = TILE_ROWS * most * lanes * 4
     one, two, three = (isa.make(f"tile_{n}", void, (i64,) * 9, lambda e, *a, n=n: _tile(e, variant, n, *a)) for n in (1, 2, most))
     part_two, part_three = (isa.make(f"part_{n}", void, (i64,) * 8, lambda e, *a, n=n: _part(e, variant, n, *a)) for n in (2, most))
@@ -114,7 +114,7 @@ class _Tile:
         self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any, x_stride: Any
     ) -> None:
         b, last = e.b, e.b.sub(left, I64(1))
-        self.e, self.name, self.size, self.lanes = e, name, BYTES[name], e.float_lanes
+        self.e, self.name, self.size, self.lanes = e, name, BYTES[name], e.level.lanes
         self.kind = vector(F32, self.lanes)
         index = [b.select(b.icmp_signed("<", I64(i), left), I64(i), last) for i in range(TILE_ROWS)]
         self.rows = [b.add(weights, b.mul(row_bytes, i)) for i in index]
@@ -213,7 +213,7 @@ def _part(
 
 def _end(e: Generic, n_columns: int, sums: Any, left: Any, record: Any, row: Any, column: Any) -> None:
     """A tile's sums in memory, stored as its values."""
-    cells, lanes = range(TILE_ROWS * n_columns), e.float_lanes
+    cells, lanes = range(TILE_ROWS * n_columns), e.level.lanes
     totals = [e.load(vector(F32, lanes), sums, cell * lanes * 4) for cell in cells]
     _put(e, totals, [F32(0.0) for _ in cells], left, record, row, column)
 
@@ -221,7 +221,7 @@ def _end(e: Generic, n_columns: int, sums: Any, left: Any, record: Any, row: Any
 def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, record: Any, row: Any, column: Any) -> None:
     """Store a tile's values from its sums, those of `left` rows of each column."""
     b, n_columns = e.b, len(totals) // TILE_ROWS
-    if e.float_lanes > 8:
+    if e.level.lanes > 8:
         totals = [b.fadd(e.pick(total, range(8)), e.pick(total, range(8, 16))) for total in totals]
     totals, rests = [*totals, *[e.constant(V8F, 0.0)] * TILE_ROWS], [*rests, *[F32(0.0)] * TILE_ROWS]
     values = [

@@ -9,7 +9,8 @@ from numba import types
 
 from edgellm.backends.cpu.kernels.inline import outline
 from edgellm.backends.cpu.kernels.matmul import interleaved, output
-from edgellm.backends.cpu.kernels.matmul.matmul import divided, many_columns
+from edgellm.backends.cpu.kernels.matmul.many_columns import many_columns
+from edgellm.backends.cpu.kernels.matmul.matmul import divided
 from edgellm.backends.cpu.kernels.partition import lanes
 from edgellm.backends.cpu.kernels.unpack.superblock import BLOCKS, shape_of
 from edgellm.backends.cpu.ops.dense import MATMUL
@@ -25,7 +26,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _few_columns(variant: str, isa: Isa) -> Any:
     """Some groups of rows by columns that lie in rows."""
-    shape, rows, size = shape_of(variant, isa.level), isa.level.tile_rows, 4 * isa.level.tile_rows * BLOCKS
+    shape, rows, size = shape_of(variant, isa.instructions), isa.level.tile_rows, 4 * isa.level.tile_rows * BLOCKS
     vector, in_lanes = Vec("f32", rows), lanes(isa)
     arguments = MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
     one = isa.make("one", vector, (i64,) * 3, lambda e, w, k, x: interleaved.accumulate(e, variant, shape, w, k, [x])[0])

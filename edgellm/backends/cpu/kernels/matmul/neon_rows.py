@@ -127,7 +127,7 @@ def _new_state(e: Neon, chained: bool) -> _State:
         return pointer
 
     totals = [variable(V4F) for _ in range(GROUPS)]
-    if not (chained and e.has_chains):
+    if not (chained and e.level.dot == "signed"):
         return _State(totals)
     return _State(totals, [variable(V4I) for _ in range(GROUP)], variable(V4I))
 

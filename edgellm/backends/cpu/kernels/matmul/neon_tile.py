@@ -6,7 +6,7 @@ The same sums as panel.py's own, operation by operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, accumulator_init, sums_section, weighed
 from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
@@ -21,11 +21,11 @@ V4F, V2L = vector(F32, 4), vector(I64, 2)
 
 def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range) -> list[Value]:
     """Totals (f32x8, a lane per row) + one block, for some columns of the tile."""
-    rows, parts = e.tile_rows, 8 // shape.n_scales
+    rows, parts = e.level.tile_rows, 8 // shape.n_scales
 
     def tile_dots(starts: Sequence[Value], groups: range) -> list[Value]:
-        if isinstance(e, I8mm):
-            return _dots_by_matrix(e, starts, w, x, columns, groups)
+        if e.level.tile == "matrix":
+            return _dots_by_matrix(cast(I8mm, e), starts, w, x, columns, groups)
         return _dots_by_lane(e, shape, starts, w, x, columns, groups)
 
     def number(kind: Any, c: int, section: int) -> Value:
@@ -63,18 +63,18 @@ def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: V
 
     most = 128 if shape.signed else shape.most
     sums = [e.split(start, 4) for start in starts]
-    together = min(len(groups), e.products_at_once(most)) if e.keeps_products else 1  # products are added up in i16 first
+    together = min(len(groups), e.products_at_once(most)) if e.level.dot == "i16" else 1  # products are added up in i16 first
     for first in range(0, len(groups), together):
         few = groups[first : first + together]
-        quants = [[e.load(V16B, w, 4 * e.tile_rows * g + 16 * part) for g in few] for part in range(e.tile_rows // 4)]
+        quants = [[e.load(V16B, w, 4 * e.level.tile_rows * g + 16 * part) for g in few] for part in range(e.level.tile_rows // 4)]
         for i, c in enumerate(columns):
             xs = [column(g, c) for g in few]
             sums[i] = [
                 e.dot_sixteens(list(zip(each, xs, strict=True)), most, total) for each, total in zip(quants, sums[i], strict=True)
             ]
-        if e.keeps_products:  # the next products wait too, whose quants lie at w
+        if e.level.dot == "i16":  # the next products wait too, whose quants lie at w
             *flat, w = e.done_here([*(each for of_column in sums for each in of_column), w])
-            parts = e.tile_rows // 4
+            parts = e.level.tile_rows // 4
             sums = [flat[i : i + parts] for i in range(0, len(flat), parts)]
     return [e.join_all(of_column) for of_column in _in_place(e, sums)]
 
@@ -88,10 +88,10 @@ def _in_place(e: Neon, sums: Sequence[Sequence[Value]]) -> list[list[Value]]:
 def _dots_by_matrix(e: I8mm, starts: Sequence[Value], w: Value, x: Value, columns: range, groups: range) -> list[Value]:
     """The same, two columns by two rows at a time; the panel has eight quants of each row together (`I8mm.panel_words`)."""
     pairs = range(0, len(columns), 2)
-    row_pairs = range(e.tile_rows // 2)
+    row_pairs = range(e.level.tile_rows // 2)
     sums = [[e.shuffle(starts[i], starts[i + 1], [0, 8, 0, 8]) for _ in row_pairs] for i in pairs]
     for g in range(groups.start, groups.stop, 2):
-        quants = [e.load(V16B, w, 4 * e.tile_rows * g + 16 * pair) for pair in row_pairs]
+        quants = [e.load(V16B, w, 4 * e.level.tile_rows * g + 16 * pair) for pair in row_pairs]
         for p, i in enumerate(pairs):
             c = columns[i]
             here, after = (e.load(V4I, x, 4 * (TILE_COLUMNS * (g + word) + c // 4 * 4)) for word in (0, 1))

@@ -34,12 +34,12 @@ def put(e: Generic, y: Any, record: Any, row: Any, column: Any, *, gates: bool =
 
 def put_rows(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
     """`put` of a vector of weight rows at the address y."""
-    put(e, e.load(vector(F32, e.tile_rows), y), record, row, column)
+    put(e, e.load(vector(F32, e.level.tile_rows), y), record, row, column)
 
 
 def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> None:
     """Store the sums at `totals`, a vector of weight rows from `row` on for each column of a tile."""
-    b, kind, act = e.b, vector(F32, e.tile_rows), _word(e, record, "act")
+    b, kind, act = e.b, vector(F32, e.level.tile_rows), _word(e, record, "act")
     nothing = cgutils.alloca_once_value(b, e.constant(kind, -0.0))  # added to whatever it is, -0 included
     b.store(e.constant(kind, -0.0), nothing)
     bias, (residual, at) = _word(e, record, "bias"), _cell(e, record, "residual", row, column)
@@ -51,16 +51,16 @@ def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> Non
         with is_residual:
             other_at, out_at = at, to
             for c in range(TILE_COLUMNS):
-                value = b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), added)
+                value = b.fadd(e.load(kind, totals, 4 * e.level.tile_rows * c), added)
                 e.store(b.fadd(value, e.load(kind, other_at)), out_at)
                 other_at, out_at = b.add(other_at, step), b.add(out_at, to_step)
         with is_gate, cgutils.for_range(b, I64(TILE_COLUMNS // 2)) as loop:
             pair = [b.add(b.mul(loop.index, I64(2)), I64(i)) for i in range(2)]  # one would wait for its own operations
             gates = e.join(*(e.load(kind, b.add(at, b.mul(c, step))) for c in pair))
-            values = e.join(*(b.fadd(e.load(kind, b.add(totals, b.mul(c, I64(4 * e.tile_rows)))), added) for c in pair))
+            values = e.join(*(b.fadd(e.load(kind, b.add(totals, b.mul(c, I64(4 * e.level.tile_rows)))), added) for c in pair))
             results = b.fmul(activations.gate(e, act, gates), values)
             for i, c in enumerate(pair):
-                e.store(e.pick(results, range(i * e.tile_rows, (i + 1) * e.tile_rows)), b.add(to, b.mul(c, to_step)))
+                e.store(e.pick(results, range(i * e.level.tile_rows, (i + 1) * e.level.tile_rows)), b.add(to, b.mul(c, to_step)))
 
 
 def fetch_tile(e: Generic, record: Any, row: Any, first: Any, end: Any) -> None:

@@ -32,6 +32,7 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     unpack_step,
     weighed,
 )
+from edgellm.backends.cpu.levels import Level
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
@@ -41,27 +42,27 @@ X_RECORD = TILE_COLUMNS * (BLOCK + 16)  # bytes of a block of a tile of activati
 X_SECTIONS = TILE_COLUMNS * BLOCK  # where its d begin, then the sums
 
 
-def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
+def record_bytes(level: Level, shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    n_sums = sign_sums(e, shape)
-    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + n_sums) + (BLOCK if n_sums else 0))
+    n_sums = sign_sums(level, shape)
+    return level.tile_rows * (BLOCK + 4 * (shape.n_vectors + n_sums) + (BLOCK if n_sums else 0))
 
 
 def quants_at(e: Generic, shape: Shape, w: Value, g: int) -> Any:
     """The g-th four quants of all rows of the record at `w`, as `dots` takes them."""
-    kind, size = vector(I8, 4 * e.tile_rows), 4 * e.tile_rows
+    kind, size = vector(I8, 4 * e.level.tile_rows), 4 * e.level.tile_rows
     quants = e.load(kind, w, size * g)
-    return (quants, e.load(kind, w, record_bytes(e, shape) - size * (8 - g))) if sign_sums(e, shape) else quants
+    return (quants, e.load(kind, w, record_bytes(e.level, shape) - size * (8 - g))) if sign_sums(e.level, shape) else quants
 
 
 def starts_at(e: Generic, shape: Shape, w: Value, index: int) -> Value:
     """What the dots of signed quants, or of their first or second half, start from."""
-    return e.load(vector(I32, e.tile_rows), w, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
+    return e.load(vector(I32, e.level.tile_rows), w, e.level.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
 
 
-def sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
+def sign_sums(level: Level, shape: Shape) -> int:
     """How many vectors of i32 the record of a block ends with: what dot products of signed quants start from, for each scale."""
-    return shape.n_scales if shape.signed and e.sign_sums else 0
+    return shape.n_scales if shape.signed and level.sign_sums else 0
 
 
 def row_superblock_bytes(shape: Shape) -> int:
@@ -91,18 +92,18 @@ def unpack_group(
         _unpack_rows(e, name, shape, weights, row_bytes, left, k, out, pass_bytes)
         return
 
-    there = folded(shape, type(e))
+    there = folded(shape, e.level)
 
     def unpack(index: Value, last: Value | None) -> None:
         source = b.add(weights, b.mul(index, I64(raw_superblock_bytes(name))))
-        with cgutils.for_range(b, I64(e.tile_rows)) as row:
+        with cgutils.for_range(b, I64(e.level.tile_rows)) as row:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
             superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
             to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(there))))
             if there.folded:
                 superblock = folding.folded_superblock(e, superblock)
             unpack_step(e, there, superblock, mins_of(e, superblock.mins), to)
-        _to_panel(e, there, rows, b.add(out, b.mul(index, I64(record_bytes(e, there)))), pass_bytes)
+        _to_panel(e, there, rows, b.add(out, b.mul(index, I64(record_bytes(e.level, there)))), pass_bytes)
 
     with cgutils.for_range(b, whole) as loop:
         unpack(loop.index, None)
@@ -110,10 +111,10 @@ def unpack_group(
         rest = b.srem(k, I64(SUPERBLOCK))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
-    if sign_sums(e, shape):
+    if sign_sums(e.level, shape):
         with cgutils.for_range(b, I64(BLOCKS)) as block, cgutils.for_range(b, superblocks) as loop:
             record = b.add(out, b.mul(block.index, pass_bytes))
-            _split_signs(e, shape, b.add(record, b.mul(loop.index, I64(record_bytes(e, shape)))))
+            _split_signs(e, shape, b.add(record, b.mul(loop.index, I64(record_bytes(e.level, shape)))))
 
 
 def _unpack_rows(
@@ -123,7 +124,8 @@ def _unpack_rows(
     b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
     whole = b.sdiv(k, I64(SUPERBLOCK))
     starts = [
-        b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes) for row in range(e.tile_rows)
+        b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
+        for row in range(e.level.tile_rows)
     ]
 
     def at(place: Value) -> list[Value]:
@@ -137,7 +139,7 @@ def _unpack_rows(
             panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, pass_bytes))
     if nbytes != raw_superblock:
         with cgutils.for_range_slice(b, begin, b.sdiv(k, I64(BLOCK)), I64(1), inc=True) as (index, _):
-            record = b.add(out, b.mul(b.lshr(index, I64(3)), I64(record_bytes(e, shape))))
+            record = b.add(out, b.mul(b.lshr(index, I64(3)), I64(record_bytes(e.level, shape))))
             record = b.add(record, b.mul(b.and_(index, I64(BLOCKS - 1)), pass_bytes))
             block = row_words.FileBlocks(e, at(b.mul(index, I64(nbytes))))
             panel_rows.open_block(e, name, block, _Panel(e, shape, [record]))
@@ -161,10 +163,10 @@ class _Panel:
         self._e, self._shape, self._records = e, shape, records
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
-        self._e.store(_moved(self._e, self._shape, value, place), self._records[block], g * 4 * self._e.tile_rows)
+        self._e.store(_moved(self._e, self._shape, value, place), self._records[block], g * 4 * self._e.level.tile_rows)
 
     def number(self, block: int, index: int, value: Value) -> None:
-        self._e.store(value, self._records[block], self._e.tile_rows * (BLOCK + 4 * index))
+        self._e.store(value, self._records[block], self._e.level.tile_rows * (BLOCK + 4 * index))
 
     def done(self, block: int) -> None:
         """All of it is there."""
@@ -174,7 +176,7 @@ class _Folded(_Panel):
     """The same with a `superblock.folded` shape."""
 
     def __init__(self, e: Generic, own: Shape, records: Sequence[Value]) -> None:
-        super().__init__(e, folded(own, type(e)), records)
+        super().__init__(e, folded(own, e.level), records)
         self._own, self._factors, self._places = own, dict[int, Value](), dict[int, int]()
         self._multiply: dict[tuple[int, int], Callable[[Value, int], Value]] = {}
 
@@ -198,21 +200,21 @@ class _Folded(_Panel):
 
 def _target(e: Generic, shape: Shape, panel: Value, index: Value, pass_bytes: Value) -> _Panel:
     """A superblock's places in a panel."""
-    b, there = e.b, folded(shape, type(e))
-    first = b.add(panel, b.mul(index, I64(record_bytes(e, there))))
+    b, there = e.b, folded(shape, e.level)
+    first = b.add(panel, b.mul(index, I64(record_bytes(e.level, there))))
     records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
     return (_Folded if there.folded else _Panel)(e, shape, records)
 
 
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
     """Signed quants of a record to sizes, sums and masks."""
-    size = 4 * e.tile_rows
+    size = 4 * e.level.tile_rows
     quants = [e.load(vector(I8, size), record, size * g) for g in range(8)]
     for index, part in enumerate([quants] if shape.n_scales == 1 else [quants[:4], quants[4:]]):
-        e.store(e.negatives(part), record, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
+        e.store(e.negatives(part), record, e.level.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
     for g, (sizes, negative) in enumerate(map(e.parted, quants)):
         e.store(sizes, record, size * g)
-        e.store(negative, record, record_bytes(e, shape) - size * (8 - g))
+        e.store(negative, record, record_bytes(e.level, shape) - size * (8 - g))
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
@@ -220,11 +222,11 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
     b, row_superblock = e.b, row_superblock_bytes(shape)
 
     def words(source: Value) -> list[Value]:
-        return e.lane_per_row([e.load(vector(I32, 4), source, row_superblock * row) for row in range(e.tile_rows)])
+        return e.lane_per_row([e.load(vector(I32, 4), source, row_superblock * row) for row in range(e.level.tile_rows)])
 
     with cgutils.for_range(b, I64(4)) as four:  # four blocks' first halves, second halves, of the other four
         first = b.mul(b.lshr(four.index, I64(1)), I64(4))
-        to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
+        to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.level.tile_rows * BLOCK // 2)))
         with cgutils.for_range(b, I64(4)) as block:
             source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
             if shape.whole:
@@ -232,23 +234,23 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
             for g, value in enumerate(e.panel_words(words(source))):
-                e.store(_moved(e, shape, value), at, g * 4 * e.tile_rows)
+                e.store(_moved(e, shape, value), at, g * 4 * e.level.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block))
             for i, value in enumerate(words(source)):
                 at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
-                e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
+                e.store(value, at, e.level.tile_rows * (BLOCK + 4 * index))
 
 
 def _moved(e: Generic, shape: Shape, words: Value, place: int = 0) -> Value:
     """Quants, multiples by 2^place, with the offset of the ISA level's tiles in place of theirs; with none for AMX, which takes
     signed ones as well.
     """
-    offset, own = 0 if e.tiles else e.tile_offset, shape.offset << place
+    offset, own = 0 if e.level.tile == "unit" else e.level.tile_offset, shape.offset << place
     if not own or offset in (None, own):
         return words
-    quants = e.cast(words, vector(I8, 4 * e.tile_rows))
+    quants = e.cast(words, vector(I8, 4 * e.level.tile_rows))
     return e.b.sub(quants, e.constant(quants.type, (own - offset + 128) % 256 - 128))
 
 
@@ -291,7 +293,7 @@ def multiply_few(
     b, most = e.b, min(e.split_tile(shape.n_scales, shape.n_mins, shape.signed))
 
     def some(first: Value, n: int) -> None:
-        x_at, totals_at = b.add(x, b.mul(first, I64(4))), b.add(totals, b.mul(first, I64(4 * e.tile_rows)))
+        x_at, totals_at = b.add(x, b.mul(first, I64(4))), b.add(totals, b.mul(first, I64(4 * e.level.tile_rows)))
         for c in range(0, n, min(n, most)):
             _multiply_columns(e, shape, panel, superblocks, x_at, totals_at, block, range(c, c + min(n, most)), x, 0)
 
@@ -315,11 +317,11 @@ def _multiply_columns(
     ahead_at: Value,
     ahead_bytes: int,
 ) -> None:
-    b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)
+    b, kind, record = e.b, vector(F32, e.level.tile_rows), record_bytes(e.level, shape)
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
-    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else tile_block
+    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.level.tile in ("neon", "matrix") else tile_block
     with cgutils.for_range(b, superblocks) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
         if ahead_bytes:
@@ -333,7 +335,7 @@ def _multiply_columns(
 
 def add_to_totals(e: Generic, sums: Sequence[Value], columns: range, totals: Value, block: Value) -> None:
     """A pass's sums of some columns of a tile; the first pass, of block 0, sets the totals."""
-    b, places = e.b, [4 * e.tile_rows * c for c in columns]
+    b, places = e.b, [4 * e.level.tile_rows * c for c in columns]
     with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
         with first:
             for value, place in zip(sums, places, strict=True):
@@ -353,7 +355,7 @@ def tile_block(
     dots: Callable[[int, Sequence[int]], list[Value]] | None = None,
 ) -> list[Value]:
     """Totals + one block, for some columns of the tile. `dots`: its sums, if there already, offsets included."""
-    rows = e.tile_rows
+    rows = e.level.tile_rows
     kind, floats, parts = vector(I8, 4 * rows), vector(F32, rows), 8 // shape.n_scales
 
     def word(element: Any, c: int, section: int) -> Value:
@@ -364,9 +366,9 @@ def tile_block(
         return lambda element, section: word(element, c, section)
 
     def starts(index: int, some: Sequence[int]) -> list[Value | None]:
-        if sign_sums(e, shape):
+        if sign_sums(e.level, shape):
             return [starts_at(e, shape, w, index)] * len(some)
-        return [start_of(e, shape, index, e.tile_offset or shape.offset, numbers_of(c)) for c in some]
+        return [start_of(e, shape, index, e.level.tile_offset or shape.offset, numbers_of(c)) for c in some]
 
     def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
@@ -380,7 +382,7 @@ def tile_block(
         cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index))) for index in range(shape.n_scales + shape.n_mins)
     ]
     results = []
-    alone = dots or (e.column_by_column and max(shape.n_scales, shape.n_mins) > 1)
+    alone = dots or (e.level.column_by_column and max(shape.n_scales, shape.n_mins) > 1)
     for some in [[c] for c in columns] if alone else [list(columns)]:
         parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]

@@ -19,13 +19,15 @@ from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
 Value = Any  # ir.Value: llvmlite has no static types
 
+GROUP_COLUMNS = 4  # of a tile that groups are multiplied by at once
+
 
 def multiply(
     e: Generic, shape: Shape, panel: Value, group_bytes: Value, superblocks: Value, x: Value, totals: Value, block: Value
 ) -> None:
     """`panel.multiply` of `tile_groups` groups, `group_bytes` apart; their totals follow each other."""
-    b, kind, columns = e.b, vector(F32, e.tile_rows), e.tile_group_columns
-    n, size, record = e.tile_groups * TILE_COLUMNS, 4 * e.tile_rows, record_bytes(e, shape)
+    b, kind, columns = e.b, vector(F32, e.level.tile_rows), GROUP_COLUMNS
+    n, size, record = e.level.tile_groups * TILE_COLUMNS, 4 * e.level.tile_rows, record_bytes(e.level, shape)
     sums = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(kind, n)), I64)
 
     def each(step: Callable[[Value], None]) -> None:
@@ -40,7 +42,7 @@ def multiply(
             _block(
                 e,
                 shape,
-                [b.add(w, b.mul(group_bytes, I64(r))) for r in range(e.tile_groups)],
+                [b.add(w, b.mul(group_bytes, I64(r))) for r in range(e.level.tile_groups)],
                 b.add(at, b.mul(some.index, I64(4 * columns))),
                 b.add(sums, b.mul(some.index, I64(size * columns))),
             )
@@ -53,14 +55,14 @@ def multiply(
 
 def _block(e: Generic, shape: Shape, groups: Sequence[Value], x: Value, totals: Value) -> None:
     """Adds one block of all groups and of the first few columns at `x` to their totals."""
-    rows, columns, parts = e.tile_rows, range(e.tile_group_columns), 8 // shape.n_scales
+    rows, columns, parts = e.level.tile_rows, range(GROUP_COLUMNS), 8 // shape.n_scales
     kind, floats = vector(I8, 4 * rows), vector(F32, rows)
 
     def word(element: Any, c: int, section: int) -> Value:
         return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
 
     def starts(index: int) -> list[list[Value | None]]:
-        if sign_sums(e, shape):
+        if sign_sums(e.level, shape):
             return [[starts_at(e, shape, w, index)] * len(columns) for w in groups]
         by_column = [
             accumulator_init(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None

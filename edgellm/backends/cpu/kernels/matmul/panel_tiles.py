@@ -41,20 +41,20 @@ def multiply(
     """Pass `block` (0..7) of GROUPS groups, `group_bytes` apart, by `tiles` tiles, `tile_bytes` apart, as `panel.multiply`. Totals
     of a group follow those of the one before, those of a tile are `totals_bytes` after.
     """
-    b, kind, columns = e.b, vector(F32, e.tile_rows), range(TILE_COLUMNS)
-    size, n, at_once = 4 * TILE_COLUMNS * e.tile_rows, GROUPS * tiles, KEPT // shape.n_scales
+    b, kind, columns = e.b, vector(F32, e.level.tile_rows), range(TILE_COLUMNS)
+    size, n, at_once = 4 * TILE_COLUMNS * e.level.tile_rows, GROUPS * tiles, KEPT // shape.n_scales
     kept = shape.n_scales * n * size  # bytes of the products of a superblock's block
-    line = ir.ArrayType(vector(I32, e.tile_rows), TILE_COLUMNS)
+    line = ir.ArrayType(vector(I32, e.level.tile_rows), TILE_COLUMNS)
     products = b.ptrtoint(cgutils.alloca_once(b, line, KEPT * n), I64)
     sums = b.ptrtoint(cgutils.alloca_once(b, line, n), I64)
     groups, xs = [b.add(panel, b.mul(group_bytes, I64(i))) for i in range(GROUPS)], [x, b.add(x, tile_bytes)][:tiles]
 
     def load_sums(at: Value) -> list[Value]:
-        return [e.load(kind, at, 4 * e.tile_rows * c) for c in columns]
+        return [e.load(kind, at, 4 * e.level.tile_rows * c) for c in columns]
 
     def store_sums(values: Sequence[Value], at: Value) -> None:
         for c, value in zip(columns, values, strict=True):
-            e.store(value, at, 4 * e.tile_rows * c)
+            e.store(value, at, 4 * e.level.tile_rows * c)
 
     def each_sum(body: Any) -> None:
         """body(its number, its group, its tile)"""
@@ -66,7 +66,7 @@ def multiply(
         left = b.sub(superblocks, first)
         here = b.select(b.icmp_signed("<", left, I64(at_once)), left, I64(at_once))
         with cgutils.for_range(b, here) as loop:
-            w_at, x_at = (b.mul(b.add(first, loop.index), I64(each)) for each in (record_bytes(e, shape), X_RECORD))
+            w_at, x_at = (b.mul(b.add(first, loop.index), I64(each)) for each in (record_bytes(e.level, shape), X_RECORD))
             out = b.add(products, b.mul(loop.index, I64(kept)))
             _multiply_block(e, shape, [b.add(each, w_at) for each in groups], [b.add(each, x_at) for each in xs], out)
 
@@ -82,10 +82,12 @@ def multiply(
                     e,
                     shape,
                     [b.load(place) for place in values],
-                    b.add(w0, b.mul(index, I64(record_bytes(e, shape)))),
+                    b.add(w0, b.mul(index, I64(record_bytes(e.level, shape)))),
                     b.add(x0, b.mul(index, I64(X_RECORD))),
                     columns,
-                    lambda half, some: [e.load(vector(I32, e.tile_rows), dots, half * size + 4 * e.tile_rows * c) for c in some],
+                    lambda half, some: [
+                        e.load(vector(I32, e.level.tile_rows), dots, half * size + 4 * e.level.tile_rows * c) for c in some
+                    ],
                 )
                 for place, value in zip(values, weighed, strict=True):
                     b.store(value, place)
@@ -106,7 +108,7 @@ def multiply(
 
 def _multiply_block(e: Generic, shape: Shape, groups: Sequence[Value], xs: Sequence[Value], out: Value) -> None:
     """A block of each group by that of each tile, whose sums of the whole block, or of its halves, follow each other."""
-    b, depth, size = e.b, BLOCK // shape.n_scales, 4 * TILE_COLUMNS * e.tile_rows
+    b, depth, size = e.b, BLOCK // shape.n_scales, 4 * TILE_COLUMNS * e.level.tile_rows
     for half in range(shape.n_scales):
         outs = [
             [b.add(out, I64(((i * len(xs) + j) * shape.n_scales + half) * size)) for j in range(len(xs))]
@@ -115,7 +117,7 @@ def _multiply_block(e: Generic, shape: Shape, groups: Sequence[Value], xs: Seque
         e.tile_products(
             [b.add(each, I64(half * depth)) for each in xs],
             BLOCK,
-            [b.add(each, I64(half * depth * e.tile_rows)) for each in groups],
+            [b.add(each, I64(half * depth * e.level.tile_rows)) for each in groups],
             depth,
             bool(shape.offset) or shape.signed,
             outs,

@@ -24,7 +24,7 @@ V32B = vector(I8, BLOCK)
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
-    by_tiles = not isa.level.tiles  # whose records are rows of quants
+    by_tiles = isa.level.tile != "unit"  # whose records are rows of quants
     to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     part_of_tile = isa.make("part_of_tile", types.void, (i64,) * 5, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
@@ -62,7 +62,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
     """Writes one block of one of some rows; whoever has the last block clears those after it. `whole_tiles`: see traits.py."""
-    whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
+    whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.single_column == "apart"
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK  # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
     halves = variant == "q8_whole"
@@ -152,7 +152,7 @@ def _to_lanes(e: Generic, halves: bool, values: Any, parts: list[Any], quants: A
 def _to_tile(e: Generic, halves: bool, values: Any, parts: list[Any], record: Any, column: Any) -> None:
     b, words = e.b, e.cast(values, V8I)
     at = b.add(record, b.mul(column, I64(4)))
-    if e.tiles:
+    if e.level.tile == "unit":
         e.store(values, b.add(record, b.mul(column, I64(BLOCK))))
     else:
         for g in range(BLOCK // 4):

@@ -47,10 +47,10 @@ def quants_of(e: Generic, value: Value, inverse: Value) -> Value:
 
 def with_starts(e: Generic, halves: bool, parts: list[Value]) -> list[Value]:
     """Blocks' numbers for tiles and lanes: d and minus the sums of quants, of the block and of its halves."""
-    if not e.tile_offset:
+    if not e.level.tile_offset:
         return parts
     d, *sums = parts
-    whole, first, second = (e.b.mul(each, e.constant(each.type, e.tile_offset)) for each in sums)
+    whole, first, second = (e.b.mul(each, e.constant(each.type, e.level.tile_offset)) for each in sums)
     return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), whole, e.constant(whole.type, 0)]
 
 
@@ -60,7 +60,7 @@ def write_tile(
     """A block of the rows at `x`, `x_stride` bytes apart, to the tile's record for it; not at ISA levels with `tiles`. Of rows from
     `begin` to `end` only, where these are given: others are neither read nor written.
     """
-    b, lanes = e.b, e.tile_rows
+    b, lanes = e.b, e.level.tile_rows
 
     def address(row: int) -> Value:
         return b.add(x, b.mul(x_stride, I64(row) if begin is None else _within(e, I64(row), begin, end)))

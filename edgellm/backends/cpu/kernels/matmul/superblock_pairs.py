@@ -108,4 +108,4 @@ NUMBERS: dict[str, Callable[[Generic, Sequence[Value]], Numbers]] = {"Q2_K": _q2
 
 def in_pairs(e: Generic, name: str, n_columns: int) -> bool:
     """Whether so many columns are multiplied so."""
-    return e.superblock_pairs and name in NUMBERS and n_columns == 1
+    return e.level.single_column == "pairs" and name in NUMBERS and n_columns == 1

@@ -30,7 +30,7 @@ LOG2_E = np.float32(math.log2(math.e))
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
-    pairs, two_blocks = variant == "wide" and isa.level.float_lanes > 8, _two_blocks(isa)
+    pairs, two_blocks = variant == "wide" and isa.level.lanes > 8, _two_blocks(isa)
     eight_tokens, held, table = _eight_tokens(isa), kept(isa), stack(isa, 32)
     arguments = DELTA_NET.reader(
         isa,

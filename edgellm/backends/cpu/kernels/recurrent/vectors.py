@@ -29,7 +29,7 @@ class Vectors:
 
 def widest(isa: Isa) -> Vectors:
     """Of `float_lanes`."""
-    lanes = isa.level.float_lanes
+    lanes = isa.level.lanes
     kind, each = vector(F32, lanes), Vec("f32", lanes)
     return Vectors(
         4 * lanes,

@@ -38,7 +38,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, load, store = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, width = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, 8 * VECTORS[variant]
     prepare, norm, find, change = _prepare(isa), _norm(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
-    pairs, change_two = variant == "wide" and isa.level.float_lanes > 8, _change_two(isa)
+    pairs, change_two = variant == "wide" and isa.level.lanes > 8, _change_two(isa)
     arguments = WKV7.reader(isa, "step out out_stride weights normal heads dim targets state_at scratch")
     EPS = WKV7.at("eps")
 

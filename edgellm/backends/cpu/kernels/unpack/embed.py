@@ -63,10 +63,10 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
         superblock = UNPACK[name](e, Blocks(lambda j: address))  # a short block is in all places of a superblock
         scales = [b.fmul(factor, each) for factor in superblock.factor for each in superblock.scales] or superblock.scales
         for j in range(traits.block // BLOCK):
-            q, place = divmod(j, e.together)
+            q, place = divmod(j, e.level.together)
             for part in range(BLOCK // LANES):
                 half, first = part * LANES // 16, 16 * place + part * LANES % 16
-                which, lane = divmod(BLOCK * place + part * LANES, 16 * e.together) if traits.whole else (half, first)
+                which, lane = divmod(BLOCK * place + part * LANES, 16 * e.level.together) if traits.whole else (half, first)
                 few = e.pick(superblock.quants(q, which), range(lane, lane + LANES))
                 whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), e.constant(V8I, superblock.offset))
                 value = b.fmul(e.splat(e.lane(scales[half % len(scales)], j)), b.sitofp(whole, V8F))

@@ -23,7 +23,7 @@ Value = Any  # ir.Value: llvmlite has no static types
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32, i64 = isa.load_i64, isa.load_i32, types.int64
-    shape, group = shape_of(variant, isa.level), isa.level.tile_rows
+    shape, group = shape_of(variant, isa.instructions), isa.level.tile_rows
     superblock_bytes = raw_superblock_bytes(variant) * group
     row_of = isa.make("decode_row", types.void, (i64,) * 4, lambda e, *a: _row(e, variant, shape, *a))
 
@@ -48,7 +48,7 @@ class _Row:
 
     def __init__(self, e: Generic, shape: Shape, row: Value, out: Value) -> None:
         self._e, self._shape, self._out = e, shape, out
-        kind = vector(I32, e.tile_rows)
+        kind = vector(I32, e.level.tile_rows)
         self._space = e.b.ptrtoint(cgutils.alloca_once(e.b, ir.ArrayType(kind, BLOCK // 4)), I64)
         self._at = e.b.add(self._space, e.b.mul(row, I64(4)))
         self._lane = e.b.trunc(row, I32)
@@ -57,7 +57,7 @@ class _Row:
         self._quants: dict[tuple[int, int], Value] = {}
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
-        self._places[block], self._quants[block, g] = place, self._e.cast(value, vector(I32, self._e.tile_rows))
+        self._places[block], self._quants[block, g] = place, self._e.cast(value, vector(I32, self._e.level.tile_rows))
 
     def number(self, block: int, index: int, value: Value) -> None:
         number = self._e.b.extract_element(value, self._lane)
@@ -70,15 +70,15 @@ class _Row:
         if self._shape.n_factors:
             scales = [b.fmul(self._numbers[block, n + self._shape.n_mins], each) for each in scales]
         for g in range(BLOCK // 4):
-            e.store(self._quants[block, g], self._space, 4 * e.tile_rows * g)
+            e.store(self._quants[block, g], self._space, 4 * e.level.tile_rows * g)
         for g in range(BLOCK // 4):
-            quants = e.load(vector(I8, 4), self._at, 4 * e.tile_rows * g)
+            quants = e.load(vector(I8, 4), self._at, 4 * e.level.tile_rows * g)
             whole = b.sub(b.zext(quants, vector(I32, 4)), e.constant(vector(I32, 4), offset))
             value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
             if self._shape.n_mins:
                 minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
                 if self._shape.n_mins == 2:  # see `mins_of`
-                    minimum = b.fmul(minimum, e.constant(F32, float(e.tile_offset or 1)))
+                    minimum = b.fmul(minimum, e.constant(F32, float(e.level.tile_offset or 1)))
                 value = b.fsub(value, e.splat(minimum, 4))
             e.store(value, self._out, 4 * (BLOCK * block + 4 * g))
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.kernels.unpack.openers import UNPACK
 from edgellm.backends.cpu.kernels.unpack.unpack import Quants, Superblock
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
-from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks, Generic
+from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks
 from edgellm.backends.cpu.simd.neon import V4F, V4I, V8B, V8H, Neon
 
 Value = Any  # ir.Value: llvmlite has no static types
@@ -35,13 +34,6 @@ def numbers_of_four(e: Neon, superblock: Superblock, group: int) -> tuple[Sequen
         for vectors in (superblock.scales, superblock.mins, superblock.factor)
     )
     return scales, mins, factor
-
-
-def open_blocks(e: Generic, name: str, blocks: Blocks) -> Superblock:
-    """The superblock of a type: opened here on AArch64 where we know better, else as everywhere."""
-    if isinstance(e, Neon) and name in _OWN:
-        return _OWN[name](e, blocks)
-    return UNPACK[name](e, blocks)
 
 
 def _half(e: Neon, address: Value, offset: int) -> Value:
@@ -227,7 +219,7 @@ def _iq4_xs(e: Neon, block: Blocks) -> Superblock:
     return _grouped(e, shared.quants, shared.most, four, shared.offset, shared.signed)
 
 
-_OWN: dict[str, Callable[[Neon, Blocks], Superblock]] = {
+UNPACK: dict[str, Callable[[Neon, Blocks], Superblock]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "MXFP4": _mxfp4,

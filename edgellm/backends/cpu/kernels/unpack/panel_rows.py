@@ -45,9 +45,9 @@ BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]  # words, th
 
 def opens_file(e: Generic, name: str) -> bool:
     """Whether rows as the file has them are opened so; else one by one."""
-    if not (e.tile_offset and e.wide_quants):
+    if not (e.level.tile_offset and e.level.wide_quants):
         return False
-    return name in OPENERS or (name in BLOCK_OPENERS and e.tile_rows == WIDE_GROUP)
+    return name in OPENERS or (name in BLOCK_OPENERS and e.level.tile_rows == WIDE_GROUP)
 
 
 def open_rows(e: Generic, name: str, words: RowWords, target: Target, there: There = lambda block: nullcontext()) -> None:
@@ -265,12 +265,12 @@ def _nibbles(minimum: bool) -> BlockOpener:
 def _fifth_bits(minimum: bool) -> BlockOpener:
     def open_block(e: Generic, words: RowWords, at: int, block: int, target: Target) -> None:
         first = _numbers(words, at, block, target, minimum=minimum)
-        fifth = e.cast(words.word(first), vector(I8, 4 * e.tile_rows))
+        fifth = e.cast(words.word(first), vector(I8, 4 * e.level.tile_rows))
         for g, word in enumerate(words.words(first + 4, 4)):
             for half in (0, 1):
                 octet, bit = 2 * half + g // 2, g % 2 * 4  # of each row's 32 bits
-                octets = e.pick(fifth, [i // 4 * 4 + octet for i in range(4 * e.tile_rows)])
-                ones = e.constant(fifth.type, [(1 << bit + i) - (bit + i == 7) * 256 for i in range(4)] * e.tile_rows)
+                octets = e.pick(fifth, [i // 4 * 4 + octet for i in range(4 * e.level.tile_rows)])
+                ones = e.constant(fifth.type, [(1 << bit + i) - (bit + i == 7) * 256 for i in range(4)] * e.level.tile_rows)
                 low = e.cast(bits(e, word, 4 * half, 15), fifth.type)
                 there = e.b.icmp_unsigned("!=", e.b.and_(octets, ones), e.constant(fifth.type, 0))
                 target.quants(block, 4 * half + g, e.b.select(there, e.b.add(low, e.constant(fifth.type, 16)), low))
@@ -288,7 +288,7 @@ def _iq4_nl(e: Generic, words: RowWords, at: int, block: int, target: Target) ->
 
 
 def _mxfp4(e: Generic, words: RowWords, at: int, block: int, target: Target) -> None:
-    target.number(block, 0, mxfp4_scale(e, e.b.zext(words.octet(at), vector(I32, e.tile_rows))))
+    target.number(block, 0, mxfp4_scale(e, e.b.zext(words.octet(at), vector(I32, e.level.tile_rows))))
     _looked_up(e, words.words(at + 1, 4), FP4_VALUES, 16, block, target)
 
 

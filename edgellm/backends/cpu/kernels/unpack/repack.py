@@ -57,8 +57,8 @@ def _group(e: Generic, name: str, source: Value, row_bytes: Value, k: Value, out
     b, nbytes = e.b, raw_superblock_bytes(name)
     with cgutils.for_range(b, b.sdiv(k, I64(SUPERBLOCK))) as loop:
         at = b.add(source, b.mul(loop.index, I64(nbytes)))
-        words = FileRows(e, [b.add(at, b.mul(row_bytes, I64(row))) for row in range(e.tile_rows)], nbytes)
-        _superblock(e, name, words, b.add(out, b.mul(loop.index, I64(nbytes * e.tile_rows))))
+        words = FileRows(e, [b.add(at, b.mul(row_bytes, I64(row))) for row in range(e.level.tile_rows)], nbytes)
+        _superblock(e, name, words, b.add(out, b.mul(loop.index, I64(nbytes * e.level.tile_rows))))
 
 
 def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:
@@ -78,4 +78,4 @@ def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:
             )
         else:
             value = words.half(offset) if size == 2 else words.word(offset)
-        e.store(value, out, place * e.tile_rows)
+        e.store(value, out, place * e.level.tile_rows)

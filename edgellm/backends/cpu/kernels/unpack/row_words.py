@@ -64,7 +64,7 @@ class FileRows:
         at_end, upper = offset + 2 == self._nbytes, offset % 4 == 2 or offset + 2 == self._nbytes
         word = self._four(self._nbytes - 16)[3] if at_end else self.word(offset - offset % 4)
         half = self.e.b.lshr(word, self.e.constant(word.type, 16)) if upper else word
-        return self.e.b.trunc(half, vector(I16, self.e.tile_rows))
+        return self.e.b.trunc(half, vector(I16, self.e.level.tile_rows))
 
     def octet(self, offset: int) -> Value:
         raise NotImplementedError  # no type of 256 has an odd byte
@@ -123,7 +123,7 @@ class FileSuperblocks(FileBlocks):
 
 def _shifted(e: Generic, word: Value, shift: int, element: Any) -> Value:
     moved = e.b.lshr(word, e.constant(word.type, shift)) if shift else word
-    return e.b.trunc(moved, vector(element, e.tile_rows))
+    return e.b.trunc(moved, vector(element, e.level.tile_rows))
 
 
 def _four_words(e: Generic, rows: Sequence[Value], start: int) -> Sequence[Value]:
@@ -150,13 +150,15 @@ class InterleavedRows:
         e, unit = self.e, offset - offset % 4
         if offset % self._stride in places(self._name) and places(self._name)[offset % self._stride][0] == 2:
             return e.from_f16(self._load(I16, offset))
-        word, kind = self.word(unit), vector(I16, e.tile_rows)
+        word, kind = self.word(unit), vector(I16, e.level.tile_rows)
         return e.from_f16(e.b.trunc(e.b.lshr(word, e.constant(word.type, 16)) if offset > unit else word, kind))
 
     def _load(self, element: Any, offset: int) -> Value:
         block, offset = divmod(offset, self._stride)
         _, place = places(self._name)[offset]
-        value = self.e.load(vector(element, self.e.tile_rows), self.address, (block * self._stride + place) * self.e.tile_rows)
+        value = self.e.load(
+            vector(element, self.e.level.tile_rows), self.address, (block * self._stride + place) * self.e.level.tile_rows
+        )
         self.e.keep_order()
         return value
 
@@ -167,7 +169,7 @@ def each_superblock(
     """`use(index, words, there, blocks)` of each superblock of a group of interleaved rows of k weights. `blocks`: how many the
     last one has, where these are less than eight.
     """
-    b, nbytes = e.b, I64(raw_superblock_bytes(name) * e.tile_rows)
+    b, nbytes = e.b, I64(raw_superblock_bytes(name) * e.level.tile_rows)
 
     def words(index: Value) -> InterleavedRows:
         return InterleavedRows(e, name, b.add(weights, b.mul(index, nbytes)))

@@ -15,9 +15,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.unpack.neon_unpack import open_blocks
+from edgellm.backends.cpu.kernels.unpack.openers import open_blocks
 from edgellm.backends.cpu.kernels.unpack.unpack import Superblock
 from edgellm.backends.cpu.kernels.unpack.unpack_grids import SignedSuperblock
+from edgellm.backends.cpu.levels import Level
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
@@ -48,12 +49,12 @@ class Shape:
         return self.n_scales + self.n_mins + self.n_factors
 
 
-def shape_of(name: str, isa_level: type[Generic]) -> Shape:
+def shape_of(name: str, instructions: type[Generic]) -> Shape:
     """Found by opening a superblock in a function that is thrown away."""
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
-    e = isa_level(ir.IRBuilder(function.append_basic_block()))
+    e = instructions(ir.IRBuilder(function.append_basic_block()))
     superblock = open_superblock(e, name, function.args[0])
-    whole = TRAITS[name].whole and isa_level.whole_blocks
+    whole = TRAITS[name].whole and instructions.level.whole_blocks
     assert not (TRAITS[name].whole and len(superblock.mins) == 1)  # see `sums_of`
     return Shape(
         len(superblock.scales),
@@ -66,13 +67,13 @@ def shape_of(name: str, isa_level: type[Generic]) -> Shape:
     )
 
 
-def folded(shape: Shape, isa_level: type[Generic]) -> Shape:
+def folded(shape: Shape, level: Level) -> Shape:
     """What a panel has of a type. Small quants times the whole scales of their half blocks are bytes as well: of these there is one
     dot product for a block, and their factor is its scale. Where they have an offset they are minus that, as the largest is 128.
     """
-    if isa_level.folds and shape.n_factors and shape.most <= SMALL_QUANTS:
+    if level.dot == "signed" and shape.n_factors and shape.most <= SMALL_QUANTS:
         return replace(shape, n_scales=1, n_factors=0, most=128, offset=0, signed=True, folded=True)
-    if isa_level.wide_quants and shape.n_factors:
+    if level.wide_quants and shape.n_factors:
         return replace(shape, n_scales=1, n_factors=0, most=255, offset=128 if shape.offset else 0, folded=True)
     return shape
 
@@ -110,7 +111,7 @@ def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
     """Where the activations lie that go with the vector `quants(q, h)` of a superblock."""
     if e.apart:
         return (2 * q + h) * BLOCK
-    return (2 * q + h) * e.together * BLOCK // 2 if whole else quants_offset(q * e.together, h, whole)
+    return (2 * q + h) * e.level.together * BLOCK // 2 if whole else quants_offset(q * e.level.together, h, whole)
 
 
 def sums_section(index: int, n: int) -> int:
@@ -122,15 +123,15 @@ def sums_of(e: Generic, shape: Shape, number: Callable[[Any, int], Value]) -> li
     """What mins of tiles and lanes are multiplied with: minus the sums of a block's activations. `number(element, section)`: one of
     its numbers, as traits.py has them.
     """
-    if not e.tile_offset:
+    if not e.level.tile_offset:
         return [number(I32, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)]
     return [number(F32, 1)] if shape.n_mins == 1 else [number(I32, START_SECTION + index) for index in range(shape.n_mins)]
 
 
 def mins_of(e: Generic, mins: Sequence[Value]) -> list[Value]:
     """Mins for `sums_of`: those of half blocks are `tile_offset` times as large."""
-    if len(mins) == 2 and e.tile_offset:
-        return [e.b.fmul(each, e.constant(each.type, 1 / e.tile_offset)) for each in mins]
+    if len(mins) == 2 and e.level.tile_offset:
+        return [e.b.fmul(each, e.constant(each.type, 1 / e.level.tile_offset)) for each in mins]
     return list(mins)
 
 
@@ -138,10 +139,10 @@ def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable
     """What the dots of quants with an offset start from, of a block, its first half or its second; `number`: see `sums_of`."""
     if not shape.offset:
         return None
-    if not e.tile_offset:
+    if not e.level.tile_offset:
         return accumulator_init(e, offset, number(I32, sums_section(index, shape.n_scales)))
     start = number(I32, 1 if shape.folded else START_SECTION + index)
-    less = (e.tile_offset // offset).bit_length() - 1
+    less = (e.level.tile_offset // offset).bit_length() - 1
     return e.b.ashr(start, e.constant(start.type, less)) if less else start
 
 
@@ -179,7 +180,7 @@ def _sum_of_products(
     if factor:
         dots, scales = [_whole(e, dots, scales)], factor
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
-    parts = [*halves[0], *halves[1]] if e.mins_first else [*halves[1], *halves[0]]
+    parts = [*halves[0], *halves[1]] if e.level.mins_first else [*halves[1], *halves[0]]
     kind = parts[0][0].type
     numbers = [number if number.type == kind else e.b.sitofp(number, kind) for _, number in parts]
     value = e.b.fmul(numbers[0], parts[0][0])
@@ -225,7 +226,7 @@ def superblock_dots(
     """What gives the integer sums of one superblock with each of some columns, for `superblock_weighed`, from the address of its
     quants.
     """
-    quads, kind = range(blocks // e.together), vector(I8, 16 * e.together)
+    quads, kind = range(blocks // e.level.together), vector(I8, 16 * e.level.together)
 
     def activations(quants: Value) -> list[list[Value]]:
         return [[e.load(kind, quants, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in quads]
@@ -316,9 +317,9 @@ def _block_sums(
     e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]
 ) -> list[Value]:
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
-    if e.has_pair_sums and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
+    if e.level.dot == "pairs" and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
         return _pair_sums(e, shape, w, x)
-    if e.has_pair_sums and not signed and shape.n_scales == 2 and 4 * 127 * most <= 32767:
+    if e.level.dot == "pairs" and not signed and shape.n_scales == 2 and 4 * 127 * most <= 32767:
         return _two_pair_sums(e, w, x)
 
     def dot(pairs: Sequence[tuple[Value, Value]]) -> Value:
@@ -326,12 +327,12 @@ def _block_sums(
 
     if shape.n_scales == 1:
         sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
-        return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
+        return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.level.together - len(sums)))]
     if e.apart:
         return [_fours(e, [dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)]) for h in (0, 1)]
     sums = [dot([pair]) for ws, xs in zip(w, x, strict=True) for pair in zip(ws, xs, strict=True)]
-    sums += [e.constant(sums[0].type, 0)] * (2 * BLOCKS // e.together - len(sums))
-    if e.together == 2:  # a block each; per 128 bits of the fours: a half of four blocks
+    sums += [e.constant(sums[0].type, 0)] * (2 * BLOCKS // e.level.together - len(sums))
+    if e.level.together == 2:  # a block each; per 128 bits of the fours: a half of four blocks
         first, last = _fours(e, sums[:4]), _fours(e, sums[4:])
         return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
     mixed = _fours(e, sums)  # two blocks each; per 128 bits: a half of every other block
@@ -342,8 +343,12 @@ def half_sums(e: Generic, shape: Shape, superblock: Superblock, quants: Value) -
     """The integer sums of a superblock's half blocks with a column's quants, where a vector has four blocks: an i32x16, in which
     `lanes_of_halves` are those of the first or second halves. Type and ISA level are such that `_block_sums` ends so.
     """
-    assert e.together == 4 and shape.n_scales == 2 and not (e.has_pair_sums or e.apart or isinstance(superblock, SignedSuperblock))
-    kind, places = vector(I8, 64), [(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)]
+    assert (
+        e.level.together == 4
+        and shape.n_scales == 2
+        and not (e.level.dot == "pairs" or e.apart or isinstance(superblock, SignedSuperblock))
+    )
+    kind, places = vector(I8, 64), [(q, h) for q in range(BLOCKS // e.level.together) for h in (0, 1)]
     return _fours(
         e,
         [
@@ -367,7 +372,7 @@ def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequen
     products = [[e.pair_products(a, b) for a, b in zip(ws, xs, strict=True)] for ws, xs in zip(w, x, strict=True)]
     if shape.n_scales == 1:
         halves = [e.b.add(first, second) for first, second in products]
-        halves += [e.constant(halves[0].type, 0)] * (BLOCKS // e.together - len(halves))
+        halves += [e.constant(halves[0].type, 0)] * (BLOCKS // e.level.together - len(halves))
         sums = e.fours_of_pairs(_fours(e, halves))
         return [sums if e.apart else e.pick(sums, [4 * (j % 2) + j // 2 for j in range(8)])]
     if e.apart:
@@ -393,7 +398,7 @@ def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
     """Four i32x8 or two i32x16, in which four lanes each belong to a block, to one i32x8."""
     if e.apart:
         return _fours(e, sums)
-    if e.together == 2:
+    if e.level.together == 2:
         return e.pick(_fours(e, sums), [4 * (j % 2) + j // 2 for j in range(8)])
     a, b = sums
     low = [4 * i + k for i in range(4) for k in (0, 1)]
@@ -462,7 +467,7 @@ def turned_quants(e: Generic, superblock: Superblock, whole: bool) -> list[Value
 
 def unpack_step(e: Generic, shape: Shape, superblock: Superblock, mins: Sequence[Value], out: Value) -> None:
     """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of `mins`, and its factor."""
-    for q in range(BLOCKS // e.together):
+    for q in range(BLOCKS // e.level.together):
         for h in (0, 1):
             e.store(superblock.quants(q, h), out, _vector_offset(e, shape.whole, q, h))
     for index, value in enumerate([*superblock.scales, *mins, *superblock.factor]):

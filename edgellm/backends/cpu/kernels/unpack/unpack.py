@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
@@ -50,43 +48,16 @@ class Superblock:
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
-def _low_bits(e: Generic, quants: Value, shift: int, mask: int) -> Value:
-    """(quants >> shift) & mask of each byte; shift < 0: to the left."""
-    if e.is_neon:
-        return e.field(quants, shift, mask)
-    if shift:
-        wide = vector(I16, quants.type.count // 2)
-        move = e.b.lshr if shift > 0 else e.b.shl
-        quants = e.cast(move(e.cast(quants, wide), e.constant(wide, abs(shift))), quants.type)
-    return e.b.and_(quants, e.constant(quants.type, mask))
-
-
 def _shifted(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
-    """(quants >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
-    its byte.
-    """
-    if e.is_neon:  # one shift: 16 bytes are all there is
-        return e.field(quants, shifts[0], mask)
-    wide = vector(I32, quants.type.count // 4)
-    words = e.cast(quants, wide)
-
-    def each(amounts: Sequence[int]) -> Value:
-        return e.constant(wide, [amount for amount in amounts for _ in range(4)])
-
-    if min(shifts) >= 0:
-        words = e.b.lshr(words, each(shifts))
-    elif max(shifts) <= 0:
-        words = e.b.shl(words, each([-shift for shift in shifts]))
-    else:  # a rotation where the processor has it
-        words = e.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
-    return e.b.and_(e.cast(words, quants.type), e.constant(quants.type, mask))
+    """(quants >> shift) & mask of each byte, a shift for every 16 bytes."""
+    return e.fields(quants, shifts, mask)
 
 
 def _in_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
     """`_shifted`, but the quants stay where they are, as multiples by 2^shift, where the ISA level takes such large ones: shifts
     are a sixth of the work on a row. `_of_places` is what their scales have to be multiplied with.
     """
-    if not e.wide_quants:
+    if not e.level.wide_quants:
         return _shifted(e, quants, shifts, mask)
     masks = [(mask << shift) - (mask << shift >> 7 << 8) for shift in shifts for _ in range(quants.type.count // len(shifts))]
     return e.b.and_(quants, e.constant(quants.type, masks))
@@ -102,26 +73,26 @@ def _near_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> 
 
 def _near_places(e: Generic) -> Sequence[int]:
     """`Superblock.places` of such quants: half the shifts are worth less than a shift of the sums."""
-    return [0, 2] * 4 if e.apart and not e.wide_quants else ()
+    return [0, 2] * 4 if e.apart and not e.level.wide_quants else ()
 
 
 def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
-    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.wide_quants else values
+    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.level.wide_quants else values
 
 
 def _few(e: Generic, q: int) -> Sequence[int]:
     """The blocks of the q-th few."""
     if e.apart:
         return q, q + 4
-    return range(q * e.together, (q + 1) * e.together)
+    return range(q * e.level.together, (q + 1) * e.level.together)
 
 
 def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
     """The half blocks (block, half) of vector h of the q-th few, by whole blocks where these do not lie apart."""
     if e.apart:
         return [(j, h) for j in _few(e, q)]
-    first = (2 * q + h) * e.together
-    return [divmod(first + i, 2) for i in range(e.together)]
+    first = (2 * q + h) * e.level.together
+    return [divmod(first + i, 2) for i in range(e.level.together)]
 
 
 def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
@@ -131,7 +102,7 @@ def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
     def both(q: int) -> Value:
         return e.each_sixteen(block, _few(e, q), offset)
 
-    return lambda q, h: _low_bits(e, both(q), 4 * h, 15)
+    return lambda q, h: e.field(both(q), 4 * h, 15)
 
 
 def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> Turned:
@@ -139,7 +110,7 @@ def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> Turned:
 
     def turned() -> list[Value]:
         both = e.turned([e.each_sixteen(block, _few(e, q), offset) for q in range(4)])
-        return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in both]
+        return [e.field(each, shift, 15) for shift in (0, 4) for each in both]
 
     return turned
 
@@ -165,7 +136,7 @@ def _fifth_bits(e: Generic, block: Blocks, offset: int, quants: Quants) -> Quant
     words = cache(lambda q: e.each_four(block, _few(e, q), offset))
 
     def with_bits(q: int, h: int) -> Value:
-        low, places = quants(q, h), range(16 * e.together)
+        low, places = quants(q, h), range(16 * e.level.together)
         octets = e.pick(words(q), [i // 16 * 16 + 2 * h + i % 16 // 8 for i in places])
         bit = e.b.and_(octets, e.constant(low.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in places]))
         there = e.b.icmp_unsigned("!=", bit, e.constant(low.type, 0))
@@ -208,7 +179,7 @@ def offset_table(values: Sequence[int], offset: int) -> list[int]:
 
 def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Turned | None = None) -> Superblock:
     """Quants of the IQ4 table, at these indices; offset where the ISA level likes that better than signed ones."""
-    offset = 128 if e.wide_quants else 0
+    offset = 128 if e.level.wide_quants else 0
     table = offset_table(IQ4_VALUES, offset)
     return Superblock(
         lambda q, h: e.lookup(table, nibbles(q, h)),
@@ -266,12 +237,12 @@ def _q5_1(e: Generic, block: Blocks) -> Superblock:
 
 
 def _q8_0(e: Generic, block: Blocks) -> Superblock:
-    offset = 128 if e.wide_quants else 0
+    offset = 128 if e.level.wide_quants else 0
     pairs = cache(lambda j: e.join(e.load(V32B, block(j), 2), e.load(V32B, block(j + 1), 2)))
 
     def quants(q: int, h: int) -> Value:
         few = _few(e, q)
-        if e.is_neon:
+        if len(few) == 1:
             return e.load(V16B, block(few[0]), 2 + 16 * h)
         if e.apart:
             signed = e.each_sixteen(block, few, 2 + 16 * h)
@@ -287,18 +258,6 @@ def _iq4_nl(e: Generic, block: Blocks) -> Superblock:
     return _table(e, _nibbles(e, block, 2), [_scale(e, block)], _turned_nibbles(e, block, 2))
 
 
-def _first_bytes(e: Generic, block: Blocks) -> Value:
-    """i8x8 of the first byte of each block. On x86 integer units put them together, of which LLVM must not know: those that shuffle
-    have the most to do.
-    """
-    if e.is_neon:
-        return e.pack([e.load(I8, block(j), 0) for j in range(8)])
-    word = I64(0)
-    for j in range(8):
-        word = e.b.or_(word, e.b.shl(e.b.zext(e.load(I8, block(j), 0), I64), I64(8 * j)))
-    return e.cast(e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), V8B)
-
-
 def mxfp4_scale(e: Generic, exponent: Value) -> Value:
     """2^(exponent - 128), half of E8M0's, because the table is doubled; of i32 lanes."""
     kind = exponent.type
@@ -312,7 +271,7 @@ def _mxfp4(e: Generic, block: Blocks) -> Superblock:
     table, nibbles = offset_table(FP4_VALUES, 16), _nibbles(e, block, 1)
     return Superblock(
         lambda q, h: e.lookup(table, nibbles(q, h)),
-        [mxfp4_scale(e, e.b.zext(_first_bytes(e, block), V8I))],
+        [mxfp4_scale(e, e.b.zext(e.first_bytes(block), V8I))],
         most=28,
         offset=16,
         turned=_looked_up(e, table, _turned_nibbles(e, block, 1)),
@@ -363,15 +322,15 @@ def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[
     def taken(halves: Sequence[tuple[int, int]], place: int, mask: int) -> Value:
         if e.apart:
             block, half = halves[0]
-            return _shifted(e, moved(half), [block - place] * 2, mask)
+            return e.fields(moved(half), [block - place] * 2, mask)
         both = e.sixteens(p, offset, [half for _, half in halves])
-        return _shifted(e, both, [j - place for j, _ in halves], mask)
+        return e.fields(both, [j - place for j, _ in halves], mask)
 
     return taken
 
 
 def _q4_k(e: Generic, block: Blocks) -> Superblock:
-    most = 240 if e.wide_quants else 15
+    most = 240 if e.level.wide_quants else 15
     return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4])
 
 
@@ -394,7 +353,7 @@ def _q6_k(e: Generic, block: Blocks) -> Superblock:
         low = e.sixteens(p, half * 64, [(j // 4 - half) * 4 + j % 2 * 2 + side for j, side in halves])
         high = e.sixteens(p, 128 + half * 32, [(j // 4 - half) * 2 + side for j, side in halves])
         return e.b.or_(
-            _shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15), _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48)
+            e.fields(low, [j % 4 // 2 * 4 for j, _ in halves], 15), e.fields(high, [j % 4 * 2 - 4 for j, _ in halves], 48)
         )
 
     scales = _times(e, _half(e, p, 208), _by_halves(e, e.load(V16B, p, 192), signed=True))
@@ -423,7 +382,7 @@ def _q2_k(e: Generic, block: Blocks) -> Superblock:
 
     d, least = _two_halves(e, p, 80)
     scales, mins = numbers(0), _times(e, least, numbers(4))
-    if e.wide_quants:
+    if e.level.wide_quants:
         factor = [_of_places(e, d, [0, 2, 4, 6] * 2)]
         return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins, factor=factor)
     places = _near_places(e)
@@ -439,11 +398,11 @@ def _q3_k(e: Generic, block: Blocks) -> Superblock:
         return e.b.or_(twos(q, h), third(_halves(e, q, h), 2, 4))
 
     low = e.load(V8B, p, 96)
-    fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
+    fours = e.join(e.field(low, 0, 15), e.field(low, 4, 15))
     high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), e.constant(V4I, [0, 2, 4, 6])), V16B)
-    sixes = e.b.sub(e.b.or_(fours, _low_bits(e, _low_bits(e, high, 0, 3), -4, 48)), e.constant(V16B, 32))
+    sixes = e.b.sub(e.b.or_(fours, e.field(e.field(high, 0, 3), -4, 48)), e.constant(V16B, 32))
     scales, d = _by_halves(e, sixes, signed=True), _half(e, p, 108)
-    if e.wide_quants:
+    if e.level.wide_quants:
         return Superblock(quants, scales, most=7, offset=4, factor=[d])
     return Superblock(quants, _times(e, d, scales), most=7, offset=4)
 
@@ -460,7 +419,7 @@ def _iq4_xs(e: Generic, block: Blocks) -> Superblock:
     d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
     both = cache(lambda q: e.sixteens(p, 8 + 16 * _few(e, q)[0], [j - _few(e, q)[0] for j in _few(e, q)]))
 
-    return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
+    return _table(e, lambda q, h: e.field(both(q), 4 * h, 15), [d])
 
 
 UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {

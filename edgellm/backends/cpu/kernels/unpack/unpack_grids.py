@@ -84,7 +84,7 @@ def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Quants:
 
 def _signed(e: Generic, sizes: Quants, negative: Quants, scales: Sequence[Value], widest: int) -> Superblock:
     """Sizes and signs put together; offset where the ISA level likes that better than signed quants."""
-    offset = 128 if e.wide_quants else 0
+    offset = 128 if e.level.wide_quants else 0
     sizes = cache(sizes)
 
     def quants(q: int, h: int) -> Value:
@@ -127,14 +127,14 @@ def _groups(e: Generic, thirty_two: Value) -> Callable[[int], Value]:
     """
     if e.apart:
         return lambda g: thirty_two
-    hide = e.opaque if e.together == 2 else lambda value: value
-    return cache(lambda g: hide(e.pick(thirty_two, [*range(16 * g, 16 * g + 16)] * e.together)))
+    hide = e.opaque if e.level.together == 2 else lambda value: value
+    return cache(lambda g: hide(e.pick(thirty_two, [*range(16 * g, 16 * g + 16)] * e.level.together)))
 
 
 def _loaded_groups(e: Generic, p: Value, offset: int) -> Callable[[int], Value]:
     if e.apart:
         return cache(lambda g: e.load(V32B, p, offset))
-    return cache(lambda g: e.sixteens(p, offset + 16 * g, [0] * e.together))
+    return cache(lambda g: e.sixteens(p, offset + 16 * g, [0] * e.level.together))
 
 
 def _half_plus(e: Generic, d: Value, sc: Value, factor: float) -> Value:

@@ -6,16 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.kernels.unpack.unpack import (
-    FP4_VALUES,
-    Superblock,
-    _few,
-    _half,
-    _halves,
-    _low_bits,
-    _near_place,
-    _near_places,
-)
+from edgellm.backends.cpu.kernels.unpack.unpack import FP4_VALUES, Superblock, _few, _half, _halves, _near_place, _near_places
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
@@ -151,7 +142,7 @@ def _nvfp4(e: Generic, block: Blocks) -> Superblock:
         wide = vector(I64, 2 * len(eights))
         both = e.pick(e.pack(eights), [i // 2 for i in range(2 * len(eights))]) if len(eights) > 1 else e.splat(eights[0], 2)
         nibbles = e.cast(e.b.lshr(both, e.constant(wide, [0, 4] * len(eights))), vector(I8, 16 * len(eights)))
-        return e.lookup(table, _low_bits(e, nibbles, 0, 15))
+        return e.lookup(table, e.field(nibbles, 0, 15))
 
     return Superblock(quants, [e.pick(value, range(half, 16, 2)) for half in (0, 1)], most=28, offset=16)
 
