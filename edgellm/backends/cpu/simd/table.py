@@ -17,7 +17,8 @@ V8H = vector(I16, 8)
 
 
 class Isa:
-    """One ISA level: `isa.fma_f32x8` and the others of `OPERATIONS` are Numba functions; `make` adds a kernel's own.
+    """One ISA level: `isa.fma_f32x8` and the others of `OPERATIONS` are Numba functions, `isa("load_i64 fma_f32x8")` gives several;
+    `make` adds a kernel's own.
 
     Addresses and offsets are int64, in bytes, unaligned; integers are loaded as int64.
     """
@@ -32,6 +33,10 @@ class Isa:
         if name not in self._made:
             self._made[name] = self.make(name, *OPERATIONS[name])
         return self._made[name]
+
+    def __call__(self, names: str) -> tuple[Any, ...]:
+        """Several operations by their names."""
+        return tuple(getattr(self, name) for name in names.split())
 
     def make(self, name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
         """A Numba function whose body is what `emit(instructions, *values)` writes."""

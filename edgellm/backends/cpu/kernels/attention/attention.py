@@ -40,7 +40,7 @@ SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", 
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32 = isa.load_i64, isa.load_i32
+    load_i64, load_i32 = isa("load_i64 load_i32")
     clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
     finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT), rotated=variant.startswith(QUANTISED))
     walk, row_bytes = _walk(variant, isa), kv_rows.row(_kv_type(variant))
@@ -181,12 +181,13 @@ def _walk(variant: str, isa: Isa) -> Any:
     kv_type = _kv_type(variant)
     relative = RELATIVE_VARIANT in variant
     biased = relative or ALIBI_VARIANT in variant
-    load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
+    load_i64, load_i32, load_f32, store_i64, store_f32 = isa("load_i64 load_i32 load_f32 store_i64 store_f32")
     coded, row_bytes = kv_type in QUANTISED, kv_rows.row(kv_type)
     transposes = kv_type == "f16" and isa.level.lanes > 8
     widens, widen = coded or transposes, kv_rows.widen(kv_type, isa)
     widen_keys, widen_row = (kv_rows.transpose(isa), kv_rows.widen_halves(isa, 1)) if transposes else (widen, widen)
-    rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
+    load, store = isa("load_f32x8 store_f32x8")
+    rotate = rotation.rotate(isa)
     two, four = _blocks("f32" if widens else kv_type, variant, isa, transposed=transposes)
     two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
     two_int16, four_int16 = _blocks(INT16, variant, isa) if coded else (two, four)

@@ -54,7 +54,7 @@ def build(
     """
     quants = kv_type in INTEGERS  # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     form = kv_forms.FORMS[kv_type]
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}.get(kv_type), form.bytes_of_eight // LANES
     score = isa.make(

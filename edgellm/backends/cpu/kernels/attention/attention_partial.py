@@ -24,7 +24,7 @@ ROTATED_MERGE, LEARNED_MERGE = "_rotated", "_learned"
 
 
 def clear(isa: Isa) -> Any:
-    store, store_f32, zero = isa.store_f32x8, isa.store_f32, isa.zero_f32x8
+    store, store_f32, zero = isa("store_f32x8 store_f32 zero_f32x8")
 
     @outline
     def clear(part, rows, dim):
@@ -41,15 +41,8 @@ def clear(isa: Isa) -> Any:
 
 def combine(isa: Isa) -> Any:
     """Add one partial to another."""
-    load, store, fma, mul, splat, exp = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.fma_f32x8,
-        isa.mul_f32x8,
-        isa.splat_f32x8,
-        isa.exp_f32x8,
-    )
-    load_f32, store_f32, first = isa.load_f32, isa.store_f32, isa.first_f32x8
+    load, store, fma, mul, splat, exp = isa("load_f32x8 store_f32x8 fma_f32x8 mul_f32x8 splat_f32x8 exp_f32x8")
+    load_f32, store_f32, first = isa("load_f32 store_f32 first_f32x8")
 
     @outline
     def combine(whole, part, rows, dim):
@@ -79,8 +72,9 @@ def finish(isa: Isa, *, learned: bool = False, rotated: bool = False) -> Any:
     """Write the weighted means of n queries from `first` on to `out`. `learned`: the weights of a further key, whose value is
     nothing and whose scores (n,) stand at `extra`, count in the mean. `rotated`: values are, so their means are rotated back.
     """
-    load, store, mul, splat, hsum = isa.load_f32x8, isa.store_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.hsum_f32x8
-    load_f32, store_f32, exp, lane, rotate = isa.load_f32, isa.store_f32, isa.exp_f32x8, isa.first_f32x8, rotation.rotate(isa)
+    load, store, mul, splat, hsum = isa("load_f32x8 store_f32x8 mul_f32x8 splat_f32x8 hsum_f32x8")
+    load_f32, store_f32, exp, lane = isa("load_f32 store_f32 exp_f32x8 first_f32x8")
+    rotate = rotation.rotate(isa)
 
     @outline
     def finish(part, rows, first, n, dim, out, extra):

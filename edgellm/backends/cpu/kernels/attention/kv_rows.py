@@ -52,7 +52,8 @@ def put(variant: str, isa: Isa) -> Any:
 
 
 def _put_floats(variant: str, isa: Isa) -> Any:
-    load, load_f32, store = isa.load_f32x8, isa.load_f32, {"f32": isa.store_f32x8, "f16": isa.store_f16x8}[variant]
+    load, load_f32 = isa("load_f32x8 load_f32")
+    store = {"f32": isa.store_f32x8, "f16": isa.store_f16x8}[variant]
     store_one, size = {"f32": (isa.store_f32, 4), "f16": (isa.store_f16, 2)}[variant]
 
     @inline
@@ -70,7 +71,7 @@ def _put_floats(variant: str, isa: Isa) -> Any:
 
 def _put_quants(variant: str, isa: Isa) -> Any:
     """Blocks are rotated in memory of their own, and rounded there; the last may be filled up with zeros."""
-    load_f32, store_f32, load_u8, store_i8 = isa.load_f32, isa.store_f32, isa.load_u8, isa.store_i8
+    load_f32, store_f32, load_u8, store_i8 = isa("load_f32 store_f32 load_u8 store_i8")
     rotate, quants, halves = rotation.rotate(isa), quant_bytes(variant), variant == "q4_0"
     room = isa.make("room", i64, (), _room)
     write = isa.make("write", void, (i64, i64, i64), lambda e, *at: kv_quants.write(e, variant, *at))
@@ -129,7 +130,7 @@ def to_int16(variant: str, isa: Isa) -> Any:
 
 def widen_halves(isa: Isa, n: int) -> Any:
     """`widen` of n rows in f16."""
-    load_f16, store_f32, prefetch = isa.load_f16, isa.store_f32, isa.prefetch
+    load_f16, store_f32, prefetch = isa("load_f16 store_f32 prefetch")
     lanes = isa.level.lanes
     read = isa.make("read", void, (i64, i64), lambda e, at, to: e.store(e.from_f16(e.load(vector(I16, lanes), at)), to))
 
@@ -148,7 +149,8 @@ def widen_halves(isa: Isa, n: int) -> Any:
 
 def transpose(isa: Isa) -> Any:
     """transpose(rows, dim, target, ahead): as `widen`, a block of keys in f16, but transposed: a row for each dim, of all keys."""
-    load_f16, store_f32, prefetch, block = isa.load_f16, isa.store_f32, isa.prefetch, abi.ATTENTION_BLOCK
+    load_f16, store_f32, prefetch = isa("load_f16 store_f32 prefetch")
+    block = abi.ATTENTION_BLOCK
     lanes = isa.level.tile_rows
     read = isa.make("transpose", void, (i64, i64, i64), lambda e, *at: _transpose(e, block * 4, *at))
 
@@ -178,7 +180,7 @@ def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -
 
 
 def _widen_quants(variant: str, isa: Isa) -> Any:
-    load_f16, load_i8, load_u8, store_f32, prefetch = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32, isa.prefetch
+    load_f16, load_i8, load_u8, store_f32, prefetch = isa("load_f16 load_i8 load_u8 store_f32 prefetch")
     bytes_of_row, quants, halves = row(variant), quant_bytes(variant), variant == "q4_0"
     read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_quants.read(e, variant, *at))
 

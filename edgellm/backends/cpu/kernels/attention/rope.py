@@ -18,7 +18,7 @@ PAIRS = 8  # that are rotated at once
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
     step_bytes, apart = {"norm": (8, 4), "neox": (4, 0)}[variant]
     rotate = isa.make("rotate", types.void, (types.int64,) * 5, _side_by_side if variant == "norm" else _halves)

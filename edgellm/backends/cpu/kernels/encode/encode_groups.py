@@ -110,7 +110,7 @@ def build(name: str, isa: Isa, *, weighted: bool) -> Callable[[int, int, int], N
 
 def _gather(isa: Isa, groups: int, n: int) -> Any:
     """Copy a group's values to its lane."""
-    load_f32, store_f32 = isa.load_f32, isa.store_f32
+    load_f32, store_f32 = isa("load_f32 store_f32")
 
     @inline
     def gather(block, lane, scratch):
@@ -137,7 +137,8 @@ def _mean_square(isa: Isa) -> Any:
 
 def _weigher(name: str, isa: Isa, groups: int, n: int, weighted: bool) -> Any:
     """What errors of a group's values cost: to its lane, where that depends on more than the values (the rest is in `_method`)."""
-    load_f32, store_f32, mean_square, doubled = isa.load_f32, isa.store_f32, _mean_square(isa), name in DOUBLED
+    load_f32, store_f32 = isa("load_f32 store_f32")
+    mean_square, doubled = _mean_square(isa), name in DOUBLED
     of_rows, plain = name in OF_ROWS, name == "Q6_K"
     sqrt = isa.make("sqrt", f32, (f32,), lambda e, x: e.call("llvm.sqrt.f32", x.type, x))
 
@@ -211,8 +212,8 @@ def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
     fields = CODECS[name].dtype.fields
     assert fields is not None
     d_at, dmin_at, scales_at = fields["d"][1], fields["dmin"][1], fields["scales"][1]
-    load_f32, store_f16, load_f16 = isa.load_f32, isa.store_f16, isa.load_f16
-    load_u8, store_i8 = isa.load_u8, isa.store_i8
+    load_f32, store_f16, load_f16 = isa("load_f32 store_f16 load_f16")
+    load_u8, store_i8 = isa("load_u8 store_i8")
     nibble_scales, rounded = name == "Q2_K", scale_search.rounder(0, top)
     pack = isa.make("pack", void, (i64, i64), packer(LAYOUTS[name].packing))
     fit_scales = _scale_search(isa, groups, scale_search.positive(groups, last))
@@ -266,7 +267,7 @@ def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
 
 def _scale_search(isa: Isa, groups: int, search: Any) -> Any:
     """(scales, their costs, bytes for quants, scratch) -> the scale of scales; all lanes do the same."""
-    load_f32, store_i8 = isa.load_f32, isa.store_i8
+    load_f32, store_i8 = isa("load_f32 store_i8")
 
     @inline
     def fit(values, costs, quants, scratch):
@@ -310,8 +311,8 @@ def _symmetric_finish(name: str, isa: Isa, weighted: bool) -> Any:
     fields = CODECS[name].dtype.fields
     assert fields is not None
     d_at, scales_at = fields["d"][1], fields["scales"][1]
-    load_f32, store_f16, load_f16 = isa.load_f32, isa.store_f16, isa.load_f16
-    load_i8, store_i8 = isa.load_i8, isa.store_i8
+    load_f32, store_f16, load_f16 = isa("load_f32 store_f16 load_f16")
+    load_i8, store_i8 = isa("load_i8 store_i8")
     rounded, middle, tiny = scale_search.rounder(-top, top - 1), F(top), _fit.TINY
     pack = isa.make("pack", void, (i64, i64), packer(LAYOUTS[name].packing))
     by_search, none = _scale_search(isa, 16, _symmetric_scales(32)), F(-32 if is_q3 else 0)
@@ -390,7 +391,7 @@ def _codebook_search(search: Any, weighted: bool) -> Any:
 
 
 def _codebook_finish(name: str, isa: Isa, index: Any) -> Any:
-    load_f32, store_f16, store_i8 = isa.load_f32, isa.store_f16, isa.store_i8
+    load_f32, store_f16, store_i8 = isa("load_f32 store_f16 store_i8")
     load_u8, high, low, width = isa.load_u8, F(31), F(-32), F(32)
     pack = isa.make("pack", void, (i64, i64), packer(LAYOUTS[name].packing))
 
@@ -460,7 +461,8 @@ def _block_search(name: str) -> Any:
 
 
 def _block_finish(name: str, isa: Isa) -> Any:
-    store_halves, store_f16, load_f32, store_f32 = store_32(isa, name), isa.store_f16, isa.load_f32, isa.store_f32
+    store_f16, load_f32, store_f32 = isa("store_f16 load_f32 store_f32")
+    store_halves = store_32(isa, name)
     with_minimum = name in ("Q4_1", "Q5_1")
 
     @inline

@@ -63,7 +63,7 @@ def _products(isa: Isa) -> Callable[[int, int, int], None]:
 
 def _product(isa: Isa) -> Any:
     """Rows first..end of one head's matrix, through the kernel that the record names."""
-    store_i64, call_kernel = isa.store_i64, isa.call_kernel
+    store_i64, call_kernel = isa("store_i64 call_kernel")
     arguments = HEAD_PRODUCTS.reader(
         isa, "step kernel weights row_bytes head_bytes n k x x_stride x_head_bytes out out_stride count scratch work"
     )
@@ -98,8 +98,8 @@ def _product(isa: Isa) -> Any:
 
 
 def _scale(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    mul, splat, extract = isa.mul_f32x8, isa.splat_f32x8, isa.first_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    mul, splat, extract = isa("mul_f32x8 splat_f32x8 first_f32x8")
     arguments = HEAD_SCALE.reader(isa, "step x x_stride factors factors_stride out out_stride heads n count")
 
     def scale(op, ith, nth):
@@ -121,7 +121,7 @@ def _scale(isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _join(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     arguments = JOIN.reader(isa, "step a a_stride b b_stride out out_stride heads n_a n_b b_step count")
 
     @inline

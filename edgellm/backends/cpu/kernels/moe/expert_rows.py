@@ -17,7 +17,7 @@ from edgellm.backends.cpu.traits import BLOCK
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32 = isa.load_i64, isa.load_i32
+    load_i64, load_i32 = isa("load_i64 load_i32")
     write_row = _float_row(isa) if variant == "f32" else _quantised_row(variant, isa)
     arguments = EXPERT_ROWS.reader(isa, "step x x_stride slot_bytes k out row_bytes slots buckets experts count")
 
@@ -52,7 +52,7 @@ def _quantised_row(variant: str, isa: Isa) -> Any:
 
 
 def _float_row(isa: Isa) -> Any:
-    load_f32, store_f32 = isa.load_f32, isa.store_f32
+    load_f32, store_f32 = isa("load_f32 store_f32")
 
     @inline
     def floats(source, k, out, row_bytes, row, rows):

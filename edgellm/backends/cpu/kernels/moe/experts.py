@@ -26,7 +26,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _buckets(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32, store_i32 = isa.load_i64, isa.load_i32, isa.store_i32
+    load_i64, load_i32, store_i32 = isa("load_i64 load_i32 store_i32")
     arguments = BUCKETS.reader(isa, "step chosen chosen_stride out experts k count")
 
     def buckets(op, ith, nth):
@@ -61,7 +61,7 @@ def _buckets(isa: Isa) -> Callable[[int, int, int], None]:
 
 def _product(isa: Isa) -> Any:
     """Some rows of one expert by rows of activations, through the kernel that the record names."""
-    store_i64, call_kernel = isa.store_i64, isa.call_kernel
+    store_i64, call_kernel = isa("store_i64 call_kernel")
     arguments = EXPERTS.reader(isa, "kernel weights row_bytes expert_bytes k x_row_bytes bias bias_bytes scratch work")
     at_step = abi.STEP * 8
     at_weights, at_row_bytes, at_n, at_k, at_x, at_x_stride, at_out, at_out_stride, at_bias, at_scratch = MATMUL.offsets(
@@ -119,8 +119,9 @@ def _each_piece(isa: Isa, product: Any, use: Any) -> Any:
 
 def _rows(isa: Isa) -> Callable[[int, int, int], None]:
     """Every slot's product, in the slot's own columns."""
-    load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
-    load, store, product = isa.load_f32x8, isa.store_f32x8, _product(isa)
+    load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
+    load, store = isa("load_f32x8 store_f32x8")
+    product = _product(isa)
     arguments = EXPERTS.reader(isa, "step n x x_row_bytes x_slots out slots chosen count unit")
     to_place = EXPERTS.reader(isa, "n out out_stride")
 
@@ -156,8 +157,8 @@ def _rows(isa: Isa) -> Callable[[int, int, int], None]:
 
 def _sum(isa: Isa) -> Callable[[int, int, int], None]:
     """The slots' products, weighted and added in the order of slots, which is that of experts."""
-    load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
-    load, store, add, mul, splat = isa.load_f32x8, isa.store_f32x8, isa.add_f32x8, isa.mul_f32x8, isa.splat_f32x8
+    load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
+    load, store, add, mul, splat = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 splat_f32x8")
     product = _product(isa)
     arguments = EXPERTS.reader(isa, "step n x x_row_bytes slots chosen count work unit")
     to_place = EXPERTS.reader(isa, "out out_stride gates gates_stride")

@@ -13,9 +13,9 @@ ONE = np.float32(1.0)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    fma, mul, splat, zero, exp = isa.fma_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.zero_f32x8, isa.exp_f32x8
-    hsum, first = isa.hsum_f32x8, isa.first_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    fma, mul, splat, zero, exp = isa("fma_f32x8 mul_f32x8 splat_f32x8 zero_f32x8 exp_f32x8")
+    hsum, first = isa("hsum_f32x8 first_f32x8")
     arguments = GATED_BY.reader(isa, "step y y_stride x x_stride out out_stride weight n k count")
 
     def gated(op, ith, nth):

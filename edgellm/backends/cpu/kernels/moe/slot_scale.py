@@ -10,8 +10,8 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
-    load, store, mul, splat, extract = isa.load_f32x8, isa.store_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.first_f32x8
+    load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
+    load, store, mul, splat, extract = isa("load_f32x8 store_f32x8 mul_f32x8 splat_f32x8 first_f32x8")
     arguments = SLOT_SCALE.reader(isa, "step x x_stride weights weights_stride chosen chosen_stride out out_stride n slots count")
 
     def rows(op, ith, nth):

@@ -17,7 +17,7 @@ LEAST = np.float32(-np.inf)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
+    load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     probabilities = {"softmax": _softmax, "sigmoid": _sigmoid, "sparsemixer": _copied}[variant](isa)
     mix = _sparsemixer(isa) if variant == "sparsemixer" else _unchanged
     arguments = TOPK.reader(isa, "step x x_stride out out_stride chosen chosen_stride n k normalise count")
@@ -48,7 +48,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _softmax(isa: Isa) -> Any:
-    load_f32, store_f32, splat, exp, first = isa.load_f32, isa.store_f32, isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
+    load_f32, store_f32, splat, exp, first = isa("load_f32 store_f32 splat_f32x8 exp_f32x8 first_f32x8")
 
     @inline
     def softmax(x, p, n):
@@ -67,7 +67,7 @@ def _softmax(isa: Isa) -> Any:
 
 
 def _sigmoid(isa: Isa) -> Any:
-    load_f32, store_f32, splat, exp, first = isa.load_f32, isa.store_f32, isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
+    load_f32, store_f32, splat, exp, first = isa("load_f32 store_f32 splat_f32x8 exp_f32x8 first_f32x8")
 
     @inline
     def sigmoid(x, p, n):
@@ -78,7 +78,7 @@ def _sigmoid(isa: Isa) -> Any:
 
 
 def _copied(isa: Isa) -> Any:
-    load_f32, store_f32 = isa.load_f32, isa.store_f32
+    load_f32, store_f32 = isa("load_f32 store_f32")
 
     @inline
     def copied(x, p, n):
@@ -95,8 +95,8 @@ def _unchanged(x, p, chosen, n):
 
 def _sparsemixer(isa: Isa) -> Any:
     """The weights of two experts in the place of their logits."""
-    load_i32, load_f32, store_f32 = isa.load_i32, isa.load_f32, isa.store_f32
-    splat, exp, first_of = isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
+    load_i32, load_f32, store_f32 = isa("load_i32 load_f32 store_f32")
+    splat, exp, first_of = isa("splat_f32x8 exp_f32x8 first_f32x8")
 
     @inline
     def share(x, n, top, other):
@@ -120,7 +120,7 @@ def _sparsemixer(isa: Isa) -> Any:
 
 def _choose(isa: Isa, *, by_largest: bool) -> Any:
     """The k experts with the largest scores of the best groups, of equal ones the first, ascending; NaN is the smallest score."""
-    load_i32, store_i32, load_f32 = isa.load_i32, isa.store_i32, isa.load_f32
+    load_i32, store_i32, load_f32 = isa("load_i32 store_i32 load_f32")
     arguments = TOPK.reader(isa, "bias n k groups groups_used")
 
     @inline

@@ -12,8 +12,8 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load, store, fma = isa.load_i64, isa.load_f32x8, isa.store_f32x8, isa.fma_f32x8
-    load_f32, store_f32, splat, first = isa.load_f32, isa.store_f32, isa.splat_f32x8, isa.first_f32x8
+    load_i64, load, store, fma = isa("load_i64 load_f32x8 store_f32x8 fma_f32x8")
+    load_f32, store_f32, splat, first = isa("load_f32 store_f32 splat_f32x8 first_f32x8")
     arguments = CONV.reader(isa, "step x x_stride out out_stride weights bias n size targets state_at segments")
 
     @inline

@@ -33,7 +33,7 @@ def kept(isa: Isa) -> Any:
 
     Those before a token where the factor is neither small nor above 1; else those after it, multiplied by it, and 1.
     """
-    load, store, splat, mul = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.mul_f32x8
+    load, store, splat, mul = isa("load_f32x8 store_f32x8 splat_f32x8 mul_f32x8")
 
     @inline
     def kept(before, after, nbytes, factor):

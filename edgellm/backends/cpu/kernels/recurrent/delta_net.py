@@ -28,7 +28,7 @@ LOG2_E = np.float32(math.log2(math.e))
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
     pairs, two_blocks = variant == "wide" and isa.level.lanes > 8, _two_blocks(isa)
     eight_tokens, held, table = _eight_tokens(isa), kept(isa), stack(isa, 32)
@@ -122,9 +122,10 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _eight_tokens(isa: Isa) -> Any:
     """Of eight tokens: decays, gates, and what queries and keys are divided by, as factors."""
-    load_f32, store_f32, load, store = isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    splat, add, mul, div, fma = isa.splat_f32x8, isa.add_f32x8, isa.mul_f32x8, isa.div_f32x8, isa.fma_f32x8
-    hsum, zero, softplus, exp2 = isa.hsum_f32x8, isa.zero_f32x8, softplus_of(isa), exp2_of(isa)
+    load_f32, store_f32, load, store = isa("load_f32 store_f32 load_f32x8 store_f32x8")
+    splat, add, mul, div, fma = isa("splat_f32x8 add_f32x8 mul_f32x8 div_f32x8 fma_f32x8")
+    hsum, zero = isa("hsum_f32x8 zero_f32x8")
+    softplus, exp2 = softplus_of(isa), exp2_of(isa)
 
     @inline
     def one_over_length(x, dim, eps):
@@ -153,8 +154,8 @@ def _eight_tokens(isa: Isa) -> Any:
 
 
 def _narrow_block(isa: Isa) -> Any:
-    load_f32, load, store, splat = isa.load_f32, isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
-    sub, mul, fma, zero = isa.sub_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, load, store, splat = isa("load_f32 load_f32x8 store_f32x8 splat_f32x8")
+    sub, mul, fma, zero = isa("sub_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
 
     @inline
     def block(before, after, q, k, v, out, dim_k, gate, by_q, by_k, factor):
@@ -173,8 +174,8 @@ def _narrow_block(isa: Isa) -> Any:
 
 
 def _wide_block(isa: Isa) -> Any:
-    load_f32, load, store, splat = isa.load_f32, isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
-    sub, mul, fma, zero = isa.sub_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, load, store, splat = isa("load_f32 load_f32x8 store_f32x8 splat_f32x8")
+    sub, mul, fma, zero = isa("sub_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
 
     @inline
     def change(v, found, scale, gate):

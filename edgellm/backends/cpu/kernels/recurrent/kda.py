@@ -29,8 +29,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _decays(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    add, mul, splat, extract = isa.add_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.first_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    add, mul, splat, extract = isa("add_f32x8 mul_f32x8 splat_f32x8 first_f32x8")
     softplus, exp2 = softplus_of(isa), exp2_of(isa)
     arguments = DECAYS.reader(isa, "step x x_stride out out_stride rates steps n count")
 
@@ -59,8 +59,8 @@ def _decays(isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, load, zero = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.zero_f32x8
-    fma, hsum, splat, exp, extract = isa.fma_f32x8, isa.hsum_f32x8, isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
+    load_i64, load_f32, load, zero = isa("load_i64 load_f32 load_f32x8 zero_f32x8")
+    fma, hsum, splat, exp, extract = isa("fma_f32x8 hsum_f32x8 splat_f32x8 exp_f32x8 first_f32x8")
     block, width = (_wide_block(isa), 32) if wide else (_narrow_block(isa), 8)
     arguments = KDA.reader(
         isa, "step q q_stride k k_stride v v_stride decay decay_stride beta beta_stride out out_stride heads dim targets state_at"
@@ -123,8 +123,8 @@ def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
 
 
 def _narrow_block(isa: Isa) -> Any:
-    load_f32, load, store, splat = isa.load_f32, isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
-    sub, mul, fma, zero = isa.sub_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, load, store, splat = isa("load_f32 load_f32x8 store_f32x8 splat_f32x8")
+    sub, mul, fma, zero = isa("sub_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
 
     @inline
     def block(before, after, q, k, v, decay, out, dim, by_q, by_k, gate):
@@ -143,8 +143,8 @@ def _narrow_block(isa: Isa) -> Any:
 
 
 def _wide_block(isa: Isa) -> Any:
-    load_f32, load, store, splat = isa.load_f32, isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
-    sub, mul, fma, zero = isa.sub_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, load, store, splat = isa("load_f32 load_f32x8 store_f32x8 splat_f32x8")
+    sub, mul, fma, zero = isa("sub_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
 
     @inline
     def change(v, found, by_k, gate):

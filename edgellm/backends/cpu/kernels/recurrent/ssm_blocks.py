@@ -16,8 +16,8 @@ from edgellm.backends.cpu.simd import Isa
 
 def one_token(isa: Isa) -> Any:
     """For blocks of `width` columns: 32, eight or one. `last`: whether states are not read again in this step."""
-    load_f32, store_f32, load, store = isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
+    load_f32, store_f32, load, store = isa("load_f32 store_f32 load_f32x8 store_f32x8")
+    splat, mul, fma, hsum, zero = isa("splat_f32x8 mul_f32x8 fma_f32x8 hsum_f32x8 zero_f32x8")
     thirty_two, last_thirty_two = _thirty_two(isa, store), _thirty_two(isa, store_past(isa))
 
     @inline
@@ -55,8 +55,8 @@ def one_token(isa: Isa) -> Any:
 
 
 def _thirty_two(isa: Isa, store_state: Any) -> Any:
-    load_f32, load, store = isa.load_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, fma, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, load, store = isa("load_f32 load_f32x8 store_f32x8")
+    splat, mul, fma, zero = isa("splat_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
 
     @inline
     def thirty_two(before, after, x, b, c, out, d_state, by, size, factor, skip):

@@ -34,8 +34,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    splat, mul, fma, hsum, zero = isa("splat_f32x8 mul_f32x8 fma_f32x8 hsum_f32x8 zero_f32x8")
     softplus, exp2, table, prefetch = softplus_of(isa), exp2_of(isa), stack(isa, 8 * OF_COLUMNS), isa.prefetch
     one, two = (
         isa.make(
@@ -140,8 +140,9 @@ def _numbers(
 
 def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
     """A block's states have a factor of their own; see decayed.py."""
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, softplus, exp2, table = isa.splat_f32x8, isa.mul_f32x8, softplus_of(isa), exp2_of(isa), stack(isa, 17)
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    splat, mul = isa("splat_f32x8 mul_f32x8")
+    softplus, exp2, table = softplus_of(isa), exp2_of(isa), stack(isa, 17)
     one_token, two_tokens = ssm_blocks.one_token(isa), ssm_blocks.two_tokens(isa, decays=False)
     two_that_decay, stored = ssm_blocks.two_tokens(isa, decays=True), past_caches.stored(isa)
     arguments = SSM_SCAN.reader(

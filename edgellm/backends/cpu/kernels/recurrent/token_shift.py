@@ -12,8 +12,8 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load, store, fma, sub = isa.load_i64, isa.load_f32x8, isa.store_f32x8, isa.fma_f32x8, isa.sub_f32x8
-    load_f32, store_f32, splat, first, add = isa.load_f32, isa.store_f32, isa.splat_f32x8, isa.first_f32x8, isa.add_f32x8
+    load_i64, load, store, fma, sub = isa("load_i64 load_f32x8 store_f32x8 fma_f32x8 sub_f32x8")
+    load_f32, store_f32, splat, first, add = isa("load_f32 store_f32 splat_f32x8 first_f32x8 add_f32x8")
     arguments = TOKEN_SHIFT.reader(isa, "step x x_stride more more_stride out out_stride mix n parts targets state_at segments")
 
     @inline

@@ -52,15 +52,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _prepare(isa: Isa) -> Any:
     """The rows of scratch for a token of a head; what is returned is the factor of its values in what is read."""
-    load, store, splat, sub, mul, fma = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.splat_f32x8,
-        isa.sub_f32x8,
-        isa.mul_f32x8,
-        isa.fma_f32x8,
-    )
-    exp2, zero, hsum, larger = exp2_of(isa), isa.zero_f32x8, isa.hsum_f32x8, isa.larger_f32x8
+    load, store, splat, sub, mul, fma = isa("load_f32x8 store_f32x8 splat_f32x8 sub_f32x8 mul_f32x8 fma_f32x8")
+    zero, hsum, larger = isa("zero_f32x8 hsum_f32x8 larger_f32x8")
+    exp2 = exp2_of(isa)
     strongest, none = np.float32(STRONGEST) * LOG2_E, np.float32(LEAST)
     arguments = WKV6.reader(isa, "r r_stride w w_stride k k_stride first heads kv_heads dim")
 

@@ -35,8 +35,9 @@ FOUND, ONES = 2 * OF_TOKEN, 2 * OF_TOKEN + 1
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, load, store = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, fma, width = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, 8 * VECTORS[variant]
+    load_i64, load_f32, load, store = isa("load_i64 load_f32 load_f32x8 store_f32x8")
+    splat, mul, fma = isa("splat_f32x8 mul_f32x8 fma_f32x8")
+    width = 8 * VECTORS[variant]
     prepare, norm, find, change = _prepare(isa), _norm(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
     pairs, change_two = variant == "wide" and isa.level.lanes > 8, _change_two(isa)
     arguments = WKV7.reader(isa, "step out out_stride weights normal heads dim targets state_at scratch")
@@ -99,23 +100,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _prepare(isa: Isa) -> Any:
     """The rows of scratch for a token of a head, from the factors before it; what is returned is the least factor after it."""
-    load, store, splat, add, sub, mul, fma = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.splat_f32x8,
-        isa.add_f32x8,
-        isa.sub_f32x8,
-        isa.mul_f32x8,
-        isa.fma_f32x8,
-    )
-    div, exp2, zero, hsum, smaller, store_f32 = (
-        isa.div_f32x8,
-        exp2_of(isa),
-        isa.zero_f32x8,
-        isa.hsum_f32x8,
-        isa.smaller_f32x8,
-        isa.store_f32,
-    )
+    load, store, splat, add, sub, mul, fma = isa("load_f32x8 store_f32x8 splat_f32x8 add_f32x8 sub_f32x8 mul_f32x8 fma_f32x8")
+    div, zero, hsum, smaller, store_f32 = isa("div_f32x8 zero_f32x8 hsum_f32x8 smaller_f32x8 store_f32")
+    exp2 = exp2_of(isa)
     least = isa.make("least", types.float32, (F32X8,), lambda e, x: e.fold(x, e.smaller))
     decay, shortest = np.float32(DECAY) * LOG2_E, np.float32(SHORTEST)
     arguments = WKV7.reader(
@@ -259,16 +246,8 @@ def _totals(e: Generic, n: int, kind: Any = V8F) -> list[Any]:
 
 def _norm(isa: Isa) -> Any:
     """A layer norm of a head's row, in place."""
-    load, store, splat, add, sub, mul, fma = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.splat_f32x8,
-        isa.add_f32x8,
-        isa.sub_f32x8,
-        isa.mul_f32x8,
-        isa.fma_f32x8,
-    )
-    zero, hsum = isa.zero_f32x8, isa.hsum_f32x8
+    load, store, splat, add, sub, mul, fma = isa("load_f32x8 store_f32x8 splat_f32x8 add_f32x8 sub_f32x8 mul_f32x8 fma_f32x8")
+    zero, hsum = isa("zero_f32x8 hsum_f32x8")
 
     @inline
     def norm(y, scale, bias, dim, eps):

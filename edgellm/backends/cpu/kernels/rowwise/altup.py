@@ -19,8 +19,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _mix(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    fma, splat = isa.fma_f32x8, isa.splat_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    fma, splat = isa("fma_f32x8 splat_f32x8")
     arguments = MIX.reader(
         isa, "step base base_stride x x_stride coefficients coefficients_stride out out_stride parts added n first count"
     )
@@ -56,8 +56,8 @@ def _mix(isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    mul, splat = isa.mul_f32x8, isa.splat_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    mul, splat = isa("mul_f32x8 splat_f32x8")
     _, squares = row_sums(isa)
     arguments = RESCALE.reader(isa, "step x x_stride like like_stride n_like out out_stride n groups count")
     floor_at = RESCALE.at("floor")
@@ -83,8 +83,8 @@ def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _sparse_relu(isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
-    sub, larger, splat = isa.sub_f32x8, isa.larger_f32x8, isa.splat_f32x8
+    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
+    sub, larger, splat = isa("sub_f32x8 larger_f32x8 splat_f32x8")
     total, squares = row_sums(isa)
     arguments = SPARSE_RELU.reader(isa, "step x x_stride out out_stride n count")
     deviations_at = SPARSE_RELU.at("deviations")

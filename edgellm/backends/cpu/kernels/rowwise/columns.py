@@ -10,7 +10,7 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     arguments = COLUMNS.reader(isa, "step x x_stride out out_stride pieces width first n count")
 
     def columns(op, ith, nth):

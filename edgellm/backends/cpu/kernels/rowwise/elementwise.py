@@ -27,8 +27,8 @@ WIDE_VECTOR = Vec("f32", WIDE)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load, store, splat = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
+    load, store, splat = isa("load_f32x8 store_f32x8 splat_f32x8")
     extract, wide = isa.first_f32x8, _wide(isa)
     load_wide, store_wide, splat_wide = wide.load_f32x8, wide.store_f32x8, wide.splat_f32x8
     function, of_wide, value = _functions(isa, F32X8)[variant], _functions(wide, WIDE_VECTOR)[variant], ELEMENTWISE.at("value")

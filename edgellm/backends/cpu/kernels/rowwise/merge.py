@@ -15,7 +15,7 @@ COUNT = abi.N_OUTPUTS * 8
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """Threads share the rows that leave."""
-    load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
+    load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     arguments = MERGE.reader(isa, "step x x_stride out out_stride first rows n")
     mean, channels = variant == "mean", variant == "channels"
 

@@ -15,15 +15,8 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load, store, add, mul, sub, splat = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.add_f32x8,
-        isa.mul_f32x8,
-        isa.sub_f32x8,
-        isa.splat_f32x8,
-    )
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
+    load, store, add, mul, sub, splat = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 sub_f32x8 splat_f32x8")
     total, squares = row_sums(isa)
 
     @inline

@@ -16,15 +16,8 @@ COUNT = abi.N_SEGMENTS * 8
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """The rows of a segment are added up one after the other, so that a mean does not depend on what else is in the step."""
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load, store, add, mul, splat, zero = (
-        isa.load_f32x8,
-        isa.store_f32x8,
-        isa.add_f32x8,
-        isa.mul_f32x8,
-        isa.splat_f32x8,
-        isa.zero_f32x8,
-    )
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
+    load, store, add, mul, splat, zero = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 splat_f32x8 zero_f32x8")
     arguments = POOL.reader(isa, "step x x_stride out out_stride segments n")
     mean, last = variant == "mean", variant == "last"
 

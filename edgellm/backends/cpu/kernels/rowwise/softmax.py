@@ -11,8 +11,8 @@ from edgellm.backends.cpu.simd import Isa
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    exp, splat, first = isa.exp_f32x8, isa.splat_f32x8, isa.first_f32x8
+    load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
+    exp, splat, first = isa("exp_f32x8 splat_f32x8 first_f32x8")
     arguments = ELEMENTWISE.reader(isa, "step a a_stride out out_stride n count")
 
     def softmax(op, ith, nth):

@@ -10,8 +10,8 @@ from edgellm.backends.cpu.simd import Isa
 
 def row_sums(isa: Isa) -> tuple[Any, Any]:
     """`total` and `squares`."""
-    load_f32, load, fma, add, sub = isa.load_f32, isa.load_f32x8, isa.fma_f32x8, isa.add_f32x8, isa.sub_f32x8
-    splat, zero, hsum = isa.splat_f32x8, isa.zero_f32x8, isa.hsum_f32x8
+    load_f32, load, fma, add, sub = isa("load_f32 load_f32x8 fma_f32x8 add_f32x8 sub_f32x8")
+    splat, zero, hsum = isa("splat_f32x8 zero_f32x8 hsum_f32x8")
 
     @inline
     def total(x, n):

@@ -29,8 +29,8 @@ BARRIER_SPINS = abi.BARRIER_SPINS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load, store, add = isa.atomic_load, isa.atomic_store, isa.atomic_add
-    load_i64, call_kernel, pause = isa.load_i64, isa.call_kernel, isa.pause
+    load, store, add = isa("atomic_load atomic_store atomic_add")
+    load_i64, call_kernel, pause = isa("load_i64 call_kernel pause")
     fetch = isa.make("fetch", types.void, (types.int64,), lambda e, at: e.prefetch(at, to_first=False))
     sleep_while = isa.make("sleep_while", types.void, (types.int64,) * 3, _sleep_while)
     wake_all = isa.make("wake_all", types.void, (types.int64,), _wake_all)

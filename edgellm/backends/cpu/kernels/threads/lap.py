@@ -15,7 +15,8 @@ from edgellm.backends.cpu.simd.generic import Generic
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, store_i64, clock = isa.load_i64, isa.store_i64, isa.make("clock", types.int64, (), _clock)
+    load_i64, store_i64 = isa("load_i64 store_i64")
+    clock = isa.make("clock", types.int64, (), _clock)
     arguments = LAP.reader(isa, "log slot")
 
     def lap(op, ith, nth):

@@ -20,7 +20,8 @@ LANES = 8
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32, i64 = isa.load_i64, isa.load_i32, types.int64
+    load_i64, load_i32 = isa("load_i64 load_i32")
+    i64 = types.int64
     block, block_bytes = TRAITS[variant].block, TRAITS[variant].block_bytes
     decode = _floats if variant in CONVERT else _blocks
     row_of = isa.make("decode_blocks", types.void, (i64, i64, i64), lambda e, *a: decode(e, variant, *a))

@@ -22,7 +22,8 @@ Value = Any  # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_i32, i64 = isa.load_i64, isa.load_i32, types.int64
+    load_i64, load_i32 = isa("load_i64 load_i32")
+    i64 = types.int64
     shape, group = shape_of(variant, isa.instructions), isa.level.tile_rows
     superblock_bytes = raw_superblock_bytes(variant) * group
     row_of = isa.make("decode_row", types.void, (i64,) * 4, lambda e, *a: _row(e, variant, shape, *a))
