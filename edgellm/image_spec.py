@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Filter = Literal["bilinear", "bicubic", "lanczos"]
-Layout = Literal["dynamic", "square", "longest_edge_tiles"]
+Layout = Literal["dynamic", "square", "longest_edge_tiles", "closest_grid_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class ImageSpec:
 
     `layout`: "dynamic": one image whose sides are multiples of `side_multiple`, with about the picture's proportions; "square": one
     of `size` x `size`; "longest_edge_tiles": resized to `longest_edge`, cut into tiles of `size` x `size`, then an overview.
+    "closest_grid_tiles": a dynamic image, or where that would be much too large tiles of the nearest grid, then an overview.
     """
 
     patch: int  # pixels of a patch's side
@@ -31,6 +32,7 @@ class ImageSpec:
     begin: str = ""  # text before the rows of an image
     end: str = ""
     tile: str = ""  # text before each tile, with its {row} and {column}, from 1 on
+    line_end: str = ""  # after each line of an image's rows but the last
     row_end: str = ""  # after the last tile of a row
     overview: str = ""  # before the rows of the overview
 

@@ -162,6 +162,8 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
         return Tiles((resized(pixels, dynamic_size(height, width, spec, most_rows), spec),))
     if spec.layout == "square":
         return Tiles((resized(pixels, (spec.size, spec.size), spec),))
+    if spec.layout == "closest_grid_tiles":
+        return _closest_grid_tiles(pixels, spec, most_rows)
     return _longest_edge_tiles(pixels, spec)
 
 
@@ -212,9 +214,35 @@ def _longest_edge_tiles(pixels: Pixels, spec: ImageSpec) -> Tiles:
     large = resized(first, (tall, wide), spec)
     if (tall, wide) == (size, size):
         return Tiles((large,))
-    rows, columns = tall // size, wide // size
-    cut = [large[y * size : (y + 1) * size, x * size : (x + 1) * size] for y in range(rows) for x in range(columns)]
-    return Tiles((*cut, resized(large, (size, size), spec)), rows, columns)
+    return Tiles((*_cut(large, size), resized(large, (size, size), spec)), tall // size, wide // size)
+
+
+def _cut(image: Pixels, size: int) -> list[Pixels]:
+    """Squares of an image, row by row."""
+    rows, columns = image.shape[0] // size, image.shape[1] // size
+    return [image[y * size : (y + 1) * size, x * size : (x + 1) * size] for y in range(rows) for x in range(columns)]
+
+
+LEAST_TILES, MOST_TILES = 2, 10
+TOLERANCE = 2.0  # times the most pixels that a picture may have without being cut
+
+
+def _closest_grid_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """LFM2-VL (transformers, image_processing_lfm2_vl.py): one image, or tiles of the grid whose proportions come closest."""
+    height, width = pixels.shape[:2]
+    side, most = spec.side_multiple, spec.most_rows if most_rows is None else most_rows
+    small = resized(pixels, dynamic_size(height, width, spec, most_rows), spec)
+    tall, wide = (max(spec.patch, round(each / side) * side) for each in (height, width))
+    if tall * wide <= most * side * side * TOLERANCE:
+        return Tiles((small,))
+    grids = [(w, h) for w in range(1, MOST_TILES + 1) for h in range(1, MOST_TILES + 1) if LEAST_TILES <= w * h <= MOST_TILES]
+    columns, rows, nearest = 1, 1, math.inf
+    for w, h in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        away = abs(width / height - w / h)
+        if away < nearest or (away == nearest and width * height > 0.5 * spec.size**2 * w * h):
+            columns, rows, nearest = w, h, away
+    large = resized(pixels, (rows * spec.size, columns * spec.size), spec)
+    return Tiles((*_cut(large, spec.size), small), rows, columns)
 
 
 # --- patches ----------------------------------------------------------------------------------------------------------

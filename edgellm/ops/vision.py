@@ -136,7 +136,28 @@ def _merge(run: Run, node: Node, x: Array) -> Array:
     return ordered.reshape(len(groups), -1)
 
 
+# --- project ----------------------------------------------------------------------------------------------------------
+def project(g: Builder, x: Value, name: str, n: int) -> Value:
+    """x @ W, with W (row length of x, n) as Gemma 3's files have it."""
+    return g.emit("project", (x,), n, (f"{name}.weight",))
+
+
+def _project_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (inputs[0].n, node.n), "matrix"),)
+
+
+def _any(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    """Its weight fits any length."""
+    yield from ()
+
+
+def _project(run: Run, node: Node, x: Array) -> Array:
+    y: Array = x @ run.weight(node.weights[0])
+    return y
+
+
 OPS = (
+    OpSpec("project", _project, check=_any, weights=_project_weights, weight_counts=(1,)),
     OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_check_pixels, rows="T"),
     OpSpec("patch_conv", _conv, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
     OpSpec("grid_embed", _grid, (0,), frozenset({"rows", "resize"}), _check_grid, _grid_weights, (1,), rows="T"),

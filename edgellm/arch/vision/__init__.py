@@ -31,8 +31,9 @@ class Encoder(Protocol):
 
 
 def names() -> list[str]:
-    """All projector types that can be run."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """All projector types that can be run. A point in a type's name is an underscore in its file's."""
+    files = (module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(file.replace("_5", ".5") for file in files)
 
 
 def is_projector(gguf: GGUFFile) -> bool:
@@ -48,7 +49,7 @@ def find(keys: VisionKeys) -> Encoder:
             file=keys.file,
             field="clip.projector_type",
         )
-    return cast(Encoder, importlib.import_module(f"edgellm.arch.vision.{keys.projector_type}"))
+    return cast(Encoder, importlib.import_module(f"edgellm.arch.vision.{keys.projector_type.replace('.', '_')}"))
 
 
 def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:

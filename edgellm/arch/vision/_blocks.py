@@ -28,14 +28,17 @@ def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
 def rope_2d(keys: VisionKeys, base: float, *, interleaved: bool = False) -> RopeSpec:
     """The rotation of heads by their patch's row and column: half of the pairs turn by each.
 
-    Both halves have the same frequencies; `interleaved`: the even ones for rows and the odd ones for columns (Pixtral).
+    Both halves have the same frequencies; `interleaved`: of neighbouring dims, the even frequencies for rows and the odd ones for
+    columns (Pixtral).
     """
     if keys.head_dim % 4:
         raise keys.bad("attention.head_count", f"heads of {keys.head_dim} dims cannot turn by rows and columns")
     quarter = keys.head_dim // 4
     powers = [2 * i for i in range(quarter)]
     across = [power + 1 for power in powers] if interleaved else powers
-    return RopeSpec(keys.head_dim, "neox", base, axes=(0,) * quarter + (1,) * quarter, powers=(*powers, *across))
+    return RopeSpec(
+        keys.head_dim, "norm" if interleaved else "neox", base, axes=(0,) * quarter + (1,) * quarter, powers=(*powers, *across)
+    )
 
 
 def norm(g: Builder, kind: Norm, x: Value, name: str, eps: float, groups: int = 1) -> Value:
@@ -95,12 +98,13 @@ def _scaled(g: Builder, x: Value, name: str) -> Value:
 
 
 def _feed_forward(g: Builder, keys: VisionKeys, block: str, x: Value) -> Value:
-    up = matmul(g, x, f"{block}.ffn_up", keys.n_ff)
+    into, out = ("ffn_down", "ffn_up") if keys.swapped_ffn else ("ffn_up", "ffn_down")
+    up = matmul(g, x, f"{block}.{into}", keys.n_ff)
     if f"{block}.ffn_gate.weight" in g.tensors:
         up = mul(g, activation(g, keys.activation, matmul(g, x, f"{block}.ffn_gate", keys.n_ff)), up)
     else:
         up = activation(g, keys.activation, up)
-    return matmul(g, up, f"{block}.ffn_down", keys.n_embd)
+    return matmul(g, up, f"{block}.{out}", keys.n_embd)
 
 
 def two_products(g: Builder, x: Value, first: str, second: str, n: int, n_out: int, act: str = "gelu_erf") -> Value:

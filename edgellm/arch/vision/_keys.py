@@ -63,6 +63,12 @@ class VisionKeys(Keys):
         return self.integer("feed_forward_length", 1, MOST_WIDTH)
 
     @functools.cached_property
+    def swapped_ffn(self) -> bool:
+        """Whether the names of the feed-forward's two matrices are exchanged, as old converters wrote them."""
+        up = self._gguf.tensors.get("v.blk.0.ffn_up.weight")
+        return up is not None and tuple(up.shape) == (self.n_embd, self.n_ff) and self.n_ff != self.n_embd
+
+    @functools.cached_property
     def n_out(self) -> int:
         """Width of the rows that go to the model."""
         return self.integer("projection_dim", 1, MOST_WIDTH)

@@ -36,6 +36,11 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
 
 
 def images(keys: VisionKeys) -> ImageSpec:
+    return images_of(keys)
+
+
+def images_of(keys: VisionKeys, window: int = 0) -> ImageSpec:
+    """The form of images that all of Qwen's encoders have. `window`: pixels of the side of attention windows."""
     return ImageSpec(
         patch=keys.patch,
         merge=keys.merge("spatial_merge_size", 2),
@@ -45,6 +50,7 @@ def images(keys: VisionKeys) -> ImageSpec:
         layout="dynamic",
         least_rows=LEAST_ROWS,
         most_rows=MOST_ROWS,
+        window=window,
         begin="<|vision_start|>",
         end="<|vision_end|>",
     )

@@ -6,11 +6,13 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu.ops._table import emitter, integer, traits_of
-from edgellm.backends.cpu.ops.dense import matmul
+from edgellm.backends.cpu.ops._table import count_word, emitter, integer, scratch_of, traits_of
+from edgellm.backends.cpu.ops.dense import MATMUL, matmul
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
+from edgellm.backends.cpu.traits import TRAITS, scratch_bytes
 from edgellm.errors import Unsupported
+from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.graph import Node
 from edgellm.ops.vision import grid_rows
 
@@ -38,6 +40,40 @@ def patch_conv(plan: PlanBuilder, index: int, node: Node) -> None:
             f"is a patch convolution in {weight.type.name}; it must be F32, F16 or BF16", file=weight.file, field=weight.name
         )
     matmul(plan, index, node)
+
+
+@emitter("project")
+def project(plan: PlanBuilder, index: int, node: Node) -> None:
+    """A product with a copy of the weight that has a row for each output."""
+    x, out, kind = plan.values[node.inputs[0]], plan.output(index), TYPES_BY_NAME["F32"]
+    weights = plan.keep(np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32))
+    one_row, kernel = row_bytes(kind, x.n), TRAITS[kind.name].matmul
+    plan.add(
+        Record(
+            kernel,
+            MATMUL(
+                weights=weights,
+                row_bytes=one_row,
+                n=node.n,
+                k=x.n,
+                x=x,
+                out=out,
+                bias=0,
+                residual=None,
+                act=0,
+                count=count_word(node),
+                scratch=scratch_of(plan, scratch_bytes(kind.name, x.n)),
+                whole_tiles=0,
+            ),
+            reads_all=(x,),
+            writes=(out,),
+            pieces=node.n,
+            by_columns=kernel.partition(":")[0],
+            weight_rows=node.n,
+            weight_bytes=node.n * one_row,
+            weights=weights,
+        )
+    )
 
 
 @emitter("merge_rows")
