@@ -29,6 +29,7 @@ class ImageSpec:
     least_rows: int = 1  # of a dynamic image
     most_rows: int = 1
     window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
+    both_ways: bool = False  # the rows of an image see each other both ways in the language model
     begin: str = ""  # text before the rows of an image
     end: str = ""
     tile: str = ""  # text before each tile, with its {row} and {column}, from 1 on

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
-from edgellm.ops._spec import Array, Patches, Positions
+from edgellm.ops._spec import Array, Given, Patches, Positions
 
 Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
@@ -43,18 +43,20 @@ class Reference:
         """The outputs of an encoder's graph by name, of the patches of one image."""
         return self._run(np.zeros(len(patches.places), np.int64), patches=patches, coordinates=patches.places)
 
-    def output(self, name: str, tokens: Integers, positions: Integers | None = None) -> Array:
-        """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence."""
-        return self._run(tokens, positions)[name]
+    def output(self, name: str, tokens: Integers, positions: Integers | None = None, given: Given | None = None) -> Array:
+        """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence. `given`: vectors in the place of tokens."""
+        return self._run(tokens, positions, given=given, coordinates=None if given is None else given.coordinates)[name]
 
     def _run(
         self,
         tokens: Integers,
         positions: Integers | None = None,
+        *,
         patches: Patches | None = None,
+        given: Given | None = None,
         coordinates: Positions | None = None,
     ) -> dict[str, Array]:
-        self.patches, self.coordinates = patches, coordinates
+        self.patches, self.given, self.coordinates = patches, given, coordinates
         self.tokens = np.asarray(tokens, np.int64)
         self.positions = np.arange(len(self.tokens)) if positions is None else np.asarray(positions, np.int64)
         self.adapters = np.zeros(len(self.tokens), np.int64)

@@ -20,7 +20,7 @@ from edgellm.chat import ThinkingSplitter
 from edgellm.chat.families import CallSplitter
 from edgellm.chat.tools import ToolCall
 from edgellm.engine.conversation import Logits, SessionCache
-from edgellm.engine.prompts import TokenIds
+from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.sampling import Sampler
@@ -51,6 +51,7 @@ class AnswerSpec:
     parse: Callable[[str], Any] | None = None  # for the result
     calls: CallSplitter | None = None  # for answers that may call tools
     drafter: Drafter | None = None
+    vectors: PromptVectors | None = None  # in the place of some tokens of the prompt
 
 
 class Answer(Request):
@@ -61,7 +62,7 @@ class Answer(Request):
     ) -> None:
         super().__init__(array("i", spec.prompt.tobytes()), session=session, background=background)
         limits = [limit for limit in (positions, spec.limit) if limit is not None]
-        self.kept = spec.kept
+        self.kept, self.vectors = spec.kept, spec.vectors
         self._spec, self._context, self._sinks = spec, context, sinks if spec.kept is None else spec.kept
         self.drafts = spec.drafter is not None
         self.on_step = self._report if spec.progress is not None else None
@@ -184,7 +185,11 @@ class Answer(Request):
             if self._spec.max_tokens == 0:
                 return None
         self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
-        return self._check(logits) if self._guessed else self._draw(logits[0], self.ids)
+        return self._check(logits) if self._guessed else self._draw(logits[0], self._history())
+
+    def _history(self) -> array[int]:
+        """The tokens so far, without those that are vectors."""
+        return self.ids if self.vectors is None else array("i", (token for token in self.ids if token >= 0))
 
     def _draw(self, logits: npt.NDArray[np.float32], ids: array[int], guess: int | None = None) -> int:
         """`guess`: the token that was guessed, where it was drawn; then the answer's is drawn so that they are often the same."""

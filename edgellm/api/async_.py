@@ -16,12 +16,13 @@ from edgellm.api.records import Event, Generation, Piece, PromptRead
 from edgellm.api.stream import Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
+from edgellm.chat.images import Image
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
 
-Prompt = str | Sequence[int] | npt.NDArray[np.integer]
+Prompt = str | Sequence["int | str | Image"] | npt.NDArray[np.integer]
 
 
 class _Model(Protocol):

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, cast
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
 from edgellm.chat.templates import Rendered
-from edgellm.engine.prompts import TokenIds
+from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.options.generation import CONTEXT_POLICY
 
@@ -25,6 +25,7 @@ class Prompt(NamedTuple):
 
     rendered: Rendered
     ids: TokenIds
+    vectors: PromptVectors | None = None  # of images
 
 
 Encode = Callable[[Sequence[Message]], Prompt]

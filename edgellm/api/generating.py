@@ -38,7 +38,8 @@ class Generating(AsyncTwins, Prompting):
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """Continue a prompt, and return the whole answer.
 
-        `prompt`: text (names of control tokens in it are plain text) or token ids. Options: `max_tokens` ("context" by default:
+        `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and
+        `edgellm.Image`. Options: `max_tokens` ("context" by default:
         as many as the context holds; None for no limit), `stop` (a text or several that end the answer and are not part of it),
         `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else),
         `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
@@ -62,7 +63,8 @@ class Generating(AsyncTwins, Prompting):
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
         source = self._source()
         model = source.model
-        return model.begin(model.prompt_ids(prompt), parse(options, context=model.context), source)
+        ids, vectors = model.prompt_of(prompt)
+        return model.begin(ids, parse(options, context=model.context), source, vectors=vectors)
 
     @overload
     def chat(
@@ -123,5 +125,5 @@ class Generating(AsyncTwins, Prompting):
             free = Free(splitter.inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")
-        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools)
+        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
         return answer if stream else answer.drain()

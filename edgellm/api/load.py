@@ -10,7 +10,7 @@ from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.model import Model
 from edgellm.api.records import ModelInfo, Vision
 from edgellm.api.vision import open_encoder, vision_of
-from edgellm.arch import embeds, find, load_graph
+from edgellm.arch import embeds, find, load_graph, rope_axes
 from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.arguments import check_flag, check_progress
 from edgellm.backends.base import BackendOptions, Executable, Progress
@@ -35,6 +35,7 @@ from edgellm.ops.dense import learned_positions
 from edgellm.options.loading import PARALLEL, QUEUE
 from edgellm.options.table import TABLE
 from edgellm.passes import optimise
+from edgellm.passes.images import with_images
 from edgellm.sampling import model_defaults
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
@@ -116,6 +117,11 @@ def load(
         usual = next(choice for choice in choices if context is not None or choice[0] <= contexts.DEFAULT_CONTEXT)
         for chosen, kind in choices:
             keys, graph = load_graph(gguf, chosen)
+            if (chosen, kind) == choices[0]:
+                encoder, unseen = open_encoder(path, keys.n_embd, mmproj, threads)
+            axes = rope_axes(gguf) if encoder is not None else ()
+            if encoder is not None:
+                graph = with_images(graph, encoder.n_out // keys.n_embd - 1, axes)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 weight_memory.check(place.backend, copied=copied, locked=locked)
@@ -131,7 +137,6 @@ def load(
             except (NotEnoughMemory, OptionError):
                 if (chosen, kind) == choices[-1]:
                     raise
-        encoder, unseen = open_encoder(path, keys.n_embd, mmproj, threads)
         notes = [note for note in (place.note, unseen) if note]
         if choices.index((chosen, kind)) > choices.index(usual):
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
@@ -162,7 +167,7 @@ def load(
         engine = Engine(
             executable, weights, gguf.path, positions=positions, parallel=parallel, queue=queue, state_bytes=info.kv_bytes
         )
-        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder)
+        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder, turns_by_axes=bool(axes))
     except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack  # Any: metadata holds values of many types
+from typing import Any, Self, Unpack, cast  # Any: metadata holds values of many types
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,14 @@ from edgellm.api.records import Generation, LoadStats, ModelInfo, Piece, StopRea
 from edgellm.api.session import Session
 from edgellm.api.stream import Stream
 from edgellm.api.tools import Toolbox
-from edgellm.api.vision import Seeing
+from edgellm.api.vision import Seeing, mixed_runs, woven
 from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
+from edgellm.chat.images import Image
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
-from edgellm.engine.prompts import TokenIds, checked_ids
+from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.engine.request import Scoring
 from edgellm.errors import ContextFull, ModelClosed, OptionError, OptionValue
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
@@ -65,7 +66,11 @@ class Model(Generating, AsyncEmbedding, Seeing):
         context_policy: ContextPolicy = "ring",
         adapters: AdapterSets | None = None,
         encoder: ImageEncoder | None = None,
+        *,
+        turns_by_axes: bool = False,
     ) -> None:
+        """`turns_by_axes`: rotary positions are those of rows and columns in images."""
+        self.turns_by_axes = turns_by_axes
         self.encoder = encoder
         self.info = info
         self.engine = engine  # the computing behind it, for benchmarks
@@ -74,15 +79,16 @@ class Model(Generating, AsyncEmbedding, Seeing):
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
         self._drafts = Drafts()
 
-    def logits(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+    def logits(self, token_ids: Prompt) -> npt.NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every token, in a fresh context; the conversation stays as it is.
+        `token_ids`: ids, a text, or a list of texts, ids and images, which have a row of logits for each row in the prompt.
 
         Raises OptionError for ids outside the vocabulary, ContextFull where learned positions end, ModelClosed.
         """
         self._require_writing()
-        ids = checked_ids(token_ids, self.n_vocab, name="token_ids")
+        ids, vectors = self.prompt_of(token_ids, name="token_ids")
         self.engine.check_room(len(ids))
-        scoring = Scoring(ids, self.n_vocab)
+        scoring = Scoring(ids, self.n_vocab, vectors)
         self.engine.run(scoring)
         if scoring.cancelled:
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
@@ -198,10 +204,15 @@ class Model(Generating, AsyncEmbedding, Seeing):
         self._require_open()
         return Source(self, None, False, self.context_policy)
 
-    def prompt_ids(self, prompt: Prompt) -> TokenIds:
-        """A prompt's token ids. Raises OptionError, NoTokenizer."""
+    def prompt_of(self, prompt: Prompt, name: str = "prompt") -> tuple[TokenIds, PromptVectors | None]:
+        """A prompt's token ids, and the vectors of its images. Raises OptionError, NoTokenizer, ImageError."""
+        if isinstance(prompt, list | tuple) and any(isinstance(part, str | Image) for part in prompt):
+            return woven(self, mixed_runs(self, prompt, name))
         if not isinstance(prompt, str):
-            return checked_ids(prompt, self.n_vocab, name="prompt")
+            return checked_ids(cast("Sequence[int]", prompt), self.n_vocab, name=name), None
+        return self._text_ids(prompt), None
+
+    def _text_ids(self, prompt: str) -> TokenIds:
         ids = self.tokenizer.encode(prompt, add_special=True)
         if not ids:
             raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
@@ -216,6 +227,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
         messages: Visible | None = None,
         free: Free | None = None,
         tools: Toolbox | None = None,
+        vectors: PromptVectors | None = None,
     ) -> Stream:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         self._require_writing()
@@ -252,7 +264,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
-        decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
+        decoder = answer_decoder(tokenizer, int(max(ids[-1], 0)), whole=asked.form is not None, shown=shown) if tokenizer else None
         spec = AnswerSpec(
             ids,
             asked.max_tokens,
@@ -275,7 +287,10 @@ class Model(Generating, AsyncEmbedding, Seeing):
                 asked.draft,
                 options if sampler.redrawable else None,
                 {*suppressed, *(end_tokens if options.ignore_eos else ())},
-            ),
+            )
+            if vectors is None
+            else None,
+            vectors=vectors,
         )
         background = source.background if asked.priority is None else asked.priority == "background"
         return Stream(self.engine, spec, session=source.session, background=background)

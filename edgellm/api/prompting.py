@@ -11,6 +11,7 @@ from edgellm.api.chat_options import check_template_options, check_think
 from edgellm.api.context_policy import PINNED
 from edgellm.api.context_policy import Prompt as ChatPrompt
 from edgellm.api.tools import check_tools, toolbox
+from edgellm.api.vision import marked_runs, with_marks, woven
 from edgellm.chat import ChatTemplate, Message, encode_chat, shape_of, switch, thinking_of
 from edgellm.errors import OptionError
 
@@ -85,7 +86,10 @@ def encoder(
     shape = shape_of(template)
 
     def encode(messages: Sequence[Message]) -> ChatPrompt:
-        rendered = shape.render([_unpinned(message) for message in messages], tools.messages if tools else None, **extra)
+        plain, found = with_marks(model, [_unpinned(message) for message in messages])
+        rendered = shape.render(plain, tools.messages if tools else None, **extra)
+        if found:
+            return ChatPrompt(rendered, *woven(model, marked_runs(model, rendered, found)))
         return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
     return encode

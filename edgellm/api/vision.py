@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.api.records import Vision
 from edgellm.arguments import as_int
 from edgellm.catalogue.file_selection import type_of
 from edgellm.chat import images
+from edgellm.chat.provenance import Span
+from edgellm.chat.templates import Message, Rendered
 from edgellm.checkpoints.opening import open_model
-from edgellm.errors import FormatError, OptionError, shown
+from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
+from edgellm.errors import FormatError, OptionError, TemplateError, Unsupported, shown
 from edgellm.loading.image_encoder import EncodedImage, ImageEncoder, Rows
+from edgellm.ops._spec import Given
+
+if TYPE_CHECKING:
+    from edgellm.api.model import Model
 
 MOST_ROWS = 16384  # of an image
 PREFERRED = ("F16", "BF16", "F32", "Q8_0")  # types of projectors, where a folder has several
@@ -72,7 +84,7 @@ class Seeing:
 
         Raises ImageError, OptionError where the model takes no images, ModelClosed, NumericError.
         """
-        return np.concatenate(self.seen(image, image_tokens).rows)
+        return self.seen(image, image_tokens).rows
 
     def seen(self, image: images.Source | images.Image, image_tokens: int | None = None) -> EncodedImage:
         """An image encoded."""
@@ -93,3 +105,151 @@ class Seeing:
 def vision_of(encoder: ImageEncoder) -> Vision:
     """What is known of a projector."""
     return Vision(Path(encoder.path), encoder.keys.projector_type, encoder.file_bytes, encoder.n_out)
+
+
+# --- prompts with images ----------------------------------------------------------------------------------------------
+class Run(NamedTuple):
+    """A text with the spans in which names of control tokens are tokens."""
+
+    text: str
+    trusted: tuple[Span, ...] = ()
+
+
+Runs = list["Run | TokenIds | EncodedImage"]
+
+
+def mixed_runs(model: Model, prompt: Sequence[object], name: str) -> Runs:
+    """The parts of a list of texts, ids and images. Raises OptionError, ImageError."""
+    runs: Runs = []
+    ids: list[object] = []
+    for part in [*prompt, ""]:
+        if isinstance(part, str | images.Image) and ids:
+            runs.append(checked_ids(cast("Sequence[int]", ids), model.n_vocab, name=name))
+            ids = []
+        if isinstance(part, images.Image):
+            runs.append(model.seen(part))
+        elif isinstance(part, str):
+            runs.append(Run(part))
+        else:
+            ids.append(part)
+    return runs
+
+
+def with_marks(model: Model, messages: Sequence[Message]) -> tuple[list[Message], dict[str, EncodedImage]]:
+    """Messages whose images are marks in texts, which nobody can have written, and the image of each mark."""
+    found: dict[str, EncodedImage] = {}
+    key = secrets.token_hex(8)
+
+    def marked(part: object) -> object:
+        source = _image_of(part)
+        if source is None:
+            return part
+        mark = f"[image {key} {len(found)}]"
+        found[mark] = model.seen(source)
+        return {"type": "text", "text": mark}
+
+    plain: list[Message] = []
+    for message in messages:
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list | tuple) and any(_image_of(part) is not None for part in content):
+            message = {**message, "content": [marked(part) for part in content]}
+        plain.append(message)
+    return plain, found
+
+
+def _image_of(part: object) -> images.Image | None:
+    """The image of a content part: {"type": "image", "image": ...}, or OpenAI's image_url. Raises OptionError where it has none."""
+    if not isinstance(part, Mapping) or part.get("type") not in ("image", "image_url", "input_image"):
+        return None
+    source = part.get("image", part.get("image_url"))
+    if isinstance(source, Mapping):
+        source = source.get("url")
+    if source is None:
+        raise OptionError('a part of the type image has no image; give {"type": "image", "image": "picture.png"}.')
+    return source if isinstance(source, images.Image) else images.Image(source)
+
+
+def marked_runs(model: Model, rendered: Rendered, found: Mapping[str, EncodedImage]) -> Runs:
+    """A rendered conversation cut at its marks. Raises TemplateError where the template left one out."""
+    trusted = rendered.trusted
+    if not any(map(model.tokenizer.may_form_control, rendered.given)):
+        trusted = ((0, len(rendered.text)),)
+    runs, at = Runs(), 0
+    places = sorted((rendered.text.find(mark), mark) for mark in found)
+    for place, mark in places:
+        if place < 0:
+            raise TemplateError("the chat template leaves images out of the prompt; put the image into a message of the user.")
+        runs += [_slice(rendered.text, trusted, at, place), found[mark]]
+        at = place + len(mark)
+    return [*runs, _slice(rendered.text, trusted, at, len(rendered.text))]
+
+
+def _slice(text: str, trusted: Sequence[Span], first: int, end: int) -> Run:
+    spans = ((max(a, first) - first, min(b, end) - first) for a, b in trusted)
+    return Run(text[first:end], tuple((a, b) for a, b in spans if a < b))
+
+
+def woven(model: Model, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
+    """The ids of a prompt and the vectors in it: texts beside each other are tokenized together. Raises OptionError."""
+    ids, rows, places = list[TokenIds](), list[Rows](), list[npt.NDArray[np.int64]]()
+    pending, at = Run(""), 0
+
+    def add_text(run: Run) -> None:
+        nonlocal pending
+        n = len(pending.text)
+        pending = Run(pending.text + run.text, (*pending.trusted, *((a + n, b + n) for a, b in run.trusted)))
+
+    def add_ids(found: TokenIds) -> None:
+        nonlocal at
+        ids.append(found)
+        places.append(np.repeat(np.arange(at, at + len(found))[:, None], 3, axis=1))
+        at += len(found)
+
+    def flush() -> None:
+        nonlocal pending
+        if pending.text or not ids:
+            first = not ids
+            found = model.tokenizer.encode_trusted(pending.text, pending.trusted, add_special=first)
+            bos = model.tokenizer.bos_id
+            if first and bos is not None and found[:2] == [bos, bos]:  # the template has written one
+                found = found[1:]
+            add_ids(np.array(found, np.int32))
+        pending = Run("")
+
+    for run in runs:
+        if isinstance(run, Run):
+            add_text(run)
+        elif isinstance(run, np.ndarray):
+            flush()
+            add_ids(run)
+        else:
+            for number, piece in enumerate(run.pieces):
+                if isinstance(piece, str):
+                    add_text(Run(piece, ((0, len(piece)),)))
+                    continue
+                flush()
+                ids.append(_names(run.fingerprint, number, len(piece.rows)))
+                rows.append(piece.rows)
+                y, x = (each.ravel() for each in np.indices(piece.grid))
+                places.append(np.stack([np.full_like(y, at), at + y, at + x], axis=1))
+                at += max(piece.grid)
+    flush()
+    joined = np.concatenate(ids)
+    if not len(joined):
+        raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
+    if not rows:
+        return joined, None
+    assert model.encoder is not None
+    if model.encoder.spec.both_ways:
+        raise Unsupported(
+            "rows of its images see each other both ways, which prompts can't do yet; use embed_image", file=str(model.path)
+        )
+    which = np.where(joined < 0, np.cumsum(joined < 0) - 1, -1).astype(np.int32)
+    coordinates = np.concatenate(places) if model.turns_by_axes else None
+    return joined, PromptVectors(Given(which, np.concatenate(rows), coordinates), at - len(joined))
+
+
+def _names(fingerprint: bytes, piece: int, n: int) -> TokenIds:
+    """Negative numbers for the rows of an image, by which prefixes of conversations are compared: 31 bits of a hash for each."""
+    digest = hashlib.shake_256(fingerprint + piece.to_bytes(4, "little") + n.to_bytes(4, "little")).digest(4 * n)
+    return (-1 - (np.frombuffer(digest, np.uint32) & 0x7FFFFFFE).astype(np.int64)).astype(np.int32)

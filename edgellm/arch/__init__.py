@@ -12,7 +12,7 @@ from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.errors import Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
-from edgellm.hparams import Keys, architecture_of
+from edgellm.hparams import MAX_WIDTH, Keys, architecture_of
 from edgellm.spec import verify
 
 # What a family that cannot be run yet is closest to, for the error's advice.
@@ -70,6 +70,21 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
 def embeds(gguf: GGUFFile) -> bool:
     """Whether a file is an embedding model. Raises Unsupported, BadHParam."""
     return pooling_of(_open(gguf)[1]) is not None
+
+
+def rope_axes(gguf: GGUFFile) -> tuple[int, ...]:
+    """The coordinate that each rotary pair of a model turns by where images have rows and columns (M-RoPE): time, row or column.
+
+    () for a model that turns by positions alone. `INTERLEAVED_AXES` of an architecture: pairs take turns, where they are not in
+    sections.
+    """
+    architecture, keys = _open(gguf)
+    sections = keys.integers("rope.dimension_sections")[:3]
+    if len(sections) < 3 or not any(sections[1:]) or sum(map(abs, sections)) > MAX_WIDTH:
+        return ()
+    if not getattr(architecture, "INTERLEAVED_AXES", False):
+        return tuple(axis for axis, n in enumerate(sections) for _ in range(n))
+    return tuple(pair % 3 if pair < 3 * sections[pair % 3] else 0 for pair in range(sum(sections)))
 
 
 def _open(gguf: GGUFFile) -> tuple[Architecture, Keys]:

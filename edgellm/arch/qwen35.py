@@ -15,6 +15,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, select
 from edgellm.ops.norm import rms_norm
 
+INTERLEAVED_AXES = True
+
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks. Positions are those of text, for which all sections of the rotation are the same."""

@@ -15,6 +15,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, select
 from edgellm.ops.norm import rms_norm
 
+INTERLEAVED_AXES = True
+
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, grouped: bool = False) -> None:
     """Pre-norm blocks; the experts' weights sum to 1, and a token says how much its shared expert counts. Layers without a router

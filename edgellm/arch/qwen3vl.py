@@ -1,7 +1,8 @@
-"""qwen3vl: Qwen3-VL without images: where all of a token's positions are the same, M-RoPE is qwen3's rotation."""
+"""qwen3vl: Qwen3-VL: where all of a token's positions are the same, M-RoPE is qwen3's rotation."""
 
 from __future__ import annotations
 
 from edgellm.arch.qwen3 import build
 
-__all__ = ["build"]
+INTERLEAVED_AXES = True
+__all__ = ["INTERLEAVED_AXES", "build"]

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from edgellm.arch.qwen3moe import build
 
-__all__ = ["build"]
+INTERLEAVED_AXES = True
+__all__ = ["INTERLEAVED_AXES", "build"]

@@ -15,7 +15,7 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Placement
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
-from edgellm.ops._spec import Patches
+from edgellm.ops._spec import Given, Patches
 from edgellm.weights import WeightStore
 
 STOP_SECONDS = 0.15  # a step can be stopped after this time at the latest, if it can be helped
@@ -78,15 +78,34 @@ class StepBatch:
     output_rows: npt.NDArray[np.int32]  # (R,) ascending: rows whose logits are wanted
     segments: tuple[Segment, ...]  # in the order of their rows, without gaps
     state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2); (0, 2) where no layer is recurrent
+    given: Given | None = None  # vectors in the place of some tokens
     patches: Patches | None = None  # of an encoder's step, whose output rows are those of `patches.outputs`
 
     @classmethod
     def single(
-        cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32], adapters: int = 0
+        cls,
+        state: State,
+        tokens: npt.NDArray[np.int32],
+        place: Placement,
+        output_rows: npt.NDArray[np.int32],
+        adapters: int = 0,
+        given: Given | None = None,
     ) -> StepBatch:
         """A step of one conversation. Nothing is copied."""
         segment = Segment(state, 0, len(tokens), adapters)
-        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots)
+        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots, given)
+
+    def turned_by(self, kind: str) -> npt.NDArray[np.int64]:
+        """(T,) positions that rotate heads: "true" ones, or "sink" ones of queries for sink keys."""
+        return self.positions if kind == "true" else self.sink_positions
+
+    def coordinates(self, kind: str) -> npt.NDArray[np.int64]:
+        """(T, axes) coordinates that rotate heads, or (T,) where all are the position."""
+        if self.patches is not None:
+            return self.patches.places
+        if self.given is None or self.given.coordinates is None:
+            return self.turned_by(kind)
+        return self.given.coordinates - (self.positions - self.turned_by(kind))[:, None]
 
     def looked_up(self, source: str) -> npt.NDArray[np.integer]:
         """(T,) what a table's rows are looked up by: "tokens", "positions", "adapters", or "first" for row 0."""
@@ -112,6 +131,7 @@ class StepBatch:
                 for one in step.segments
             ),
             np.concatenate([step.state_slots for step in steps]),
+            _given(steps),
         )
 
     def split(self) -> Iterator[StepBatch]:
@@ -130,7 +150,24 @@ class StepBatch:
                 rows,
                 (Segment(segment.state, 0, segment.n, segment.adapters),),
                 self.state_slots[first:end],
+                None if self.given is None else self.given.part(first, end),
             )
+
+
+def _given(steps: Sequence[StepBatch]) -> Given | None:
+    """The vectors of several steps as those of one."""
+    some = [step.given for step in steps if step.given is not None]
+    if not some:
+        return None
+    which, at = [], 0
+    for step in steps:
+        mine = np.full(len(step.tokens), -1, np.int32) if step.given is None else step.given.which
+        which.append(np.where(mine < 0, mine, mine + np.int32(at)))
+        at += 0 if step.given is None else len(step.given.rows)
+    axes = next((given.coordinates.shape[1] for given in some if given.coordinates is not None), 0)
+    coordinates = [step.coordinates("true") for step in steps] if axes else []
+    wide = [each if each.ndim == 2 else np.repeat(each[:, None], axes, axis=1) for each in coordinates]
+    return Given(np.concatenate(which), np.concatenate([given.rows for given in some]), np.concatenate(wide) if axes else None)
 
 
 class Pace:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from edgellm.backends.base import Executable, State, StepBatch
 from edgellm.engine.prompts import TokenIds
 from edgellm.memory.sequence import Sequence
+from edgellm.ops._spec import Given
 
 Logits = npt.NDArray[np.float32]  # (R, n_vocab)
 
@@ -58,9 +59,10 @@ class Conversation:
         """An independent copy that shares memory. Not while a step with this one is computed."""
         return Conversation(self.sequence.fork(), self.state.fork(), self.adapters)
 
-    def step(self, tokens: TokenIds, output_rows: TokenIds) -> StepBatch:
-        """The step that computes `tokens` next. It counts once the sequence is extended by them."""
-        return StepBatch.single(self.state, tokens, self.sequence.place(len(tokens)), output_rows, self.adapters)
+    def step(self, tokens: TokenIds, output_rows: TokenIds, given: Given | None = None) -> StepBatch:
+        """The step that computes `tokens` next, some of them vectors. It counts once the sequence is extended by them."""
+        looked_up = tokens if given is None else np.maximum(tokens, 0)
+        return StepBatch.single(self.state, looked_up, self.sequence.place(len(tokens)), output_rows, self.adapters, given)
 
     def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
         """Compute `tokens` in a step of their own. The logits of the output rows are valid until the next step."""

@@ -176,7 +176,8 @@ class Core:
             if draft := request.draft()[:room]:
                 tokens = np.array([request.ids[-1], *draft], np.int32)
                 return Part(conversation, tokens, np.arange(len(tokens), dtype=np.int32))
-        return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW)
+        given = request.given(len(request.ids) - 1, 1)
+        return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
 
     def step(self, step: Step, executable: Executable) -> Logits:
         """Compute a step: the logits of its output rows. Raises StepStopped, and what the back end raises."""
@@ -277,4 +278,4 @@ def _part(request: Request, n: int, *, last: bool) -> Part:
         rows = np.arange(n, dtype=np.int32)
     else:
         rows = np.array([n - 1], np.int32) if last else NO_ROWS
-    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows)
+    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows, request.given(first, n))

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import OptionError
+from edgellm.ops._spec import Given
 
 TokenIds = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptVectors:
+    """Vectors in a prompt. Its ids are negative there, and follow from what an image shows: prefixes are compared by them.
+
+    `ahead`: by how much coordinates are larger than positions after the prompt.
+    """
+
+    given: Given  # of all tokens of the prompt
+    ahead: int = 0
+
+    def part(self, first: int, n: int) -> Given | None:
+        """Those of `n` tokens from `first` on, which may lie after the prompt; None where they are plain tokens."""
+        known = len(self.given.which)
+        part = self.given.part(first, min(first + n, known))
+        missing = n - len(part.which)
+        if not len(part.rows) and part.coordinates is None:
+            return None
+        which = np.concatenate([part.which, np.full(missing, -1, np.int32)])
+        if part.coordinates is None:
+            return Given(which, part.rows)
+        later = np.arange(first + n - missing, first + n)[:, None] + np.full(part.coordinates.shape[1], self.ahead)
+        return Given(which, part.rows, np.concatenate([part.coordinates, later]))
 
 
 def checked_ids(given: Sequence[int] | npt.NDArray[np.integer], n_vocab: int, *, name: str) -> TokenIds:

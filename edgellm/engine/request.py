@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.engine.conversation import Conversation, Logits, SessionCache
+from edgellm.engine.prompts import PromptVectors
+from edgellm.ops._spec import Given
 
 PATIENCE = 1.0  # seconds that a paused request keeps its place while this one waits for it
 
@@ -28,6 +30,7 @@ class Request:
     ) -> None:
         self.ids = ids  # to be computed; grows by the tokens that are generated
         self.session, self.background, self.patience = session, background, patience
+        self.vectors: PromptVectors | None = None  # in the place of some ids
         self.kept: int | None = None  # how many of the first tokens are never evicted; None: the sinks
         self.conversation: Conversation | None = None
         self.cancelled = False  # by its reader, or with its session
@@ -38,6 +41,10 @@ class Request:
         self.reader = 0  # the thread that waits, or waited last
         self.paused_at: float | None = None  # time.monotonic() since which no reader waits
         self.wake: threading.Condition | None = None  # of the monitor: where its readers sleep
+
+    def given(self, first: int, n: int) -> Given | None:
+        """The vectors among `n` tokens from `first` on; None where they are plain tokens."""
+        return None if self.vectors is None else self.vectors.part(first, n)
 
     @property
     def num_computed_tokens(self) -> int:
@@ -95,8 +102,9 @@ class Scoring(Request):
 
     every_row = True
 
-    def __init__(self, ids: npt.NDArray[np.int32], n_vocab: int) -> None:
+    def __init__(self, ids: npt.NDArray[np.int32], n_vocab: int, vectors: PromptVectors | None = None) -> None:
         super().__init__(array("i", ids.tobytes()), patience=0.0)  # a paused stream's conversation stays as it is
+        self.vectors = vectors
         self.rows = np.empty((len(ids), n_vocab), np.float32)
         self._filled, self._ended = 0, False
 

@@ -11,6 +11,7 @@ from edgellm.backends.base import Executable, Pending, StepBatch, never
 from edgellm.engine.conversation import Conversation, Logits
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.request import Request
+from edgellm.ops._spec import Given
 
 
 class Part(NamedTuple):
@@ -19,6 +20,7 @@ class Part(NamedTuple):
     conversation: Conversation
     tokens: TokenIds  # (n,)
     output_rows: TokenIds  # of these tokens
+    given: Given | None = None  # vectors in the place of some
 
 
 class Outcome(NamedTuple):
@@ -50,7 +52,7 @@ class Step:
 
     def submit(self, executable: Executable) -> None:
         """Hand it to the back end."""
-        batches = [conversation.step(tokens, rows) for conversation, tokens, rows in self.parts]
+        batches = [part.conversation.step(part.tokens, part.output_rows, part.given) for part in self.parts]
         self.pending = executable.submit(batches[0] if len(batches) == 1 else StepBatch.joined(batches))
 
     def submit_ahead(self, executable: Executable) -> None:
@@ -89,7 +91,7 @@ class Step:
             self.pending.wait()
 
     def _extend(self) -> None:
-        for conversation, tokens, output_rows in self.parts:
+        for conversation, tokens, output_rows, _ in self.parts:
             conversation.sequence.extend(tokens)
             if len(tokens) > 1 and len(output_rows) == 1:  # the end of a prompt; a draft has as many output rows as tokens
                 conversation.sequence.mark()

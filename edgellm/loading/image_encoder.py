@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +24,28 @@ from edgellm.passes import optimise_encoder
 from edgellm.weights import WeightStore
 
 Rows = npt.NDArray[np.float32]
+KEPT_BYTES = 64 << 20  # of rows that were encoded, for prompts that repeat an image
 PATCHES_OF_STEP = 1024  # of tiles that are encoded together; a larger image has a step of its own
+
+
+class RowsOfGrid(NamedTuple):
+    """Rows (n, width) that follow each other in a prompt, and the rows and columns that they are in the image."""
+
+    rows: Rows
+    grid: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """The rows of a picture (n, width), several images of it one after the other, and the texts around them."""
+    """A picture in a prompt: the rows of its images, and the texts before, between and after them."""
 
-    rows: tuple[Rows, ...]  # of each image
-    texts: tuple[str, ...]  # one more than images
-    grids: tuple[tuple[int, int], ...]  # rows and columns of each image's grid, after merging
+    pieces: tuple[str | RowsOfGrid, ...]
     fingerprint: bytes
+
+    @property
+    def rows(self) -> Rows:
+        """All rows (n, width)."""
+        return np.concatenate([piece.rows for piece in self.pieces if not isinstance(piece, str)])
 
 
 class ImageEncoder:
@@ -54,32 +66,46 @@ class ImageEncoder:
             gguf.close()
             raise
         self._lock, self._closed = threading.Lock(), False
+        self._kept: dict[bytes, EncodedImage] = {}  # the one that was used last at the end
 
     def encode(
         self, pixels: images.Pixels, *, most_rows: int | None = None, stop: Callable[[], bool] = lambda: False
     ) -> EncodedImage:
         """The rows of a picture. Raises NumericError, ModelClosed where `stop()` comes true."""
-        tiles = images.tiles(pixels, self.spec, most_rows)
+        fingerprint = images.fingerprint(pixels) + repr(most_rows).encode()
         with self._lock:
             if self._closed:
                 raise ModelClosed(f"{self.path}: the model was closed; load it again.")
-            found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop)
+            if (known := self._kept.pop(fingerprint, None)) is None:
+                known = self._seen(pixels, most_rows, fingerprint, stop)
+            self._kept[fingerprint] = known
+            while len(self._kept) > 1 and sum(image.rows.nbytes for image in self._kept.values()) > KEPT_BYTES:
+                del self._kept[next(iter(self._kept))]
+        return known
+
+    def _seen(self, pixels: images.Pixels, most_rows: int | None, fingerprint: bytes, stop: Callable[[], bool]) -> EncodedImage:
+        tiles, side = images.tiles(pixels, self.spec, most_rows), self.spec.side_multiple
+        found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop)
         if not all(np.isfinite(rows).all() for rows in found):
-            raise NumericError(
-                f"{self.path}: the rows of an image have NaN or Inf values; the file may be damaged: fetch it again."
-            )
-        side = self.spec.side_multiple
-        return EncodedImage(
-            tuple(found),
-            tuple(images.texts(tiles, self.spec)),
-            tuple((image.shape[0] // side, image.shape[1] // side) for image in tiles.images),
-            images.fingerprint(pixels),
-        )
+            raise NumericError(f"{self.path}: an image became NaN or Inf values; the file may be damaged: fetch it again.")
+        before, *after = images.texts(tiles, self.spec)
+        pieces: list[str | RowsOfGrid] = [before]
+        for image, rows, text in zip(tiles.images, found, after, strict=True):
+            grid = (image.shape[0] // side, image.shape[1] // side)
+            if self.spec.line_end:
+                for line in np.split(rows, grid[0]):
+                    pieces += [RowsOfGrid(line, (1, grid[1])), self.spec.line_end]
+                del pieces[-1]
+            else:
+                pieces.append(RowsOfGrid(rows, grid))
+            pieces.append(text)
+        return EncodedImage(tuple(pieces), fingerprint)
 
     def close(self) -> None:
         """Give the file's pages back. Closing twice does nothing."""
         with self._lock:
             self._closed = True
+            self._kept.clear()
             self._weights.close()
 
     def _encoded(self, each: Sequence[Patches], stop: Callable[[], bool]) -> list[Rows]:

@@ -47,6 +47,23 @@ class Patches:
     outputs: Positions  # (R,): the first of the patches that become each row that leaves the encoder
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Vectors in the place of tokens, as an encoder made them, and the coordinates that they turn by."""
+
+    which: npt.NDArray[np.int32]  # (T,): the row of `rows` that a token is; -1 for one that is looked up
+    rows: Array  # (n, width): what replaces the embedding, then what is added after the first layers
+    coordinates: Positions | None = None  # (T, axes); None: positions
+
+    def part(self, first: int, end: int) -> Given:
+        """Those of some tokens, with the rows that these are."""
+        which = self.which[first:end]
+        used = which[which >= 0]
+        low, high = (int(used.min()), int(used.max()) + 1) if len(used) else (0, 0)
+        coordinates = None if self.coordinates is None else self.coordinates[first:end]
+        return Given(np.where(which < 0, which, which - np.int32(low)), self.rows[low:high], coordinates)
+
+
 class Run(Protocol):
     """What the reference of an op sees of the sequence that it runs over."""
 
@@ -55,6 +72,7 @@ class Run(Protocol):
     positions: Positions  # (T,)
     coordinates: Positions | None  # (T, axes), where a token has more than its position
     patches: Patches | None  # where the rows are those of an image
+    given: Given | None  # where some of the tokens are vectors
     adapters: Positions  # (T,) the set of adapters of each row's conversation
     held: dict[int, Any]  # by state: whatever the ops that share it agree on
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer
+from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, same_length
 
 CHANNELS = 3
 Resize = Literal["corners", "antialias"]
@@ -156,7 +157,28 @@ def _project(run: Run, node: Node, x: Array) -> Array:
     return y
 
 
+# --- inject -----------------------------------------------------------------------------------------------------------
+def inject(x: Value, n: int, level: int) -> Node:
+    """x (T, n) with the vectors that the step gives for some tokens: in their place at level 0, added to them at others."""
+    return Node("inject", (x,), "T", n, attrs=MappingProxyType({"level": level}))
+
+
+def _check_inject(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    integer(node, "level", least=0)
+
+
+def _inject(run: Run, node: Node, x: Array) -> Array:
+    y, level = x.copy(), integer(node, "level", least=0)
+    if run.given is not None:
+        mine = run.given.which >= 0
+        rows = run.given.rows[run.given.which[mine], level * node.n : (level + 1) * node.n]
+        y[mine] = rows if level == 0 else y[mine] + rows
+    return y
+
+
 OPS = (
+    OpSpec("inject", _inject, attrs=frozenset({"level"}), check=_check_inject),
     OpSpec("project", _project, check=_any, weights=_project_weights, weight_counts=(1,)),
     OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_check_pixels, rows="T"),
     OpSpec("patch_conv", _conv, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),

@@ -29,5 +29,5 @@ def test_mlx_has_every_op() -> None:
     pytest.importorskip("mlx.core")
     from edgellm.backends.mlx.ops import OPS as EVALUATORS
 
-    encoders = {"pixels", "patch_conv", "grid_embed", "merge_rows"}
+    encoders = {"pixels", "patch_conv", "grid_embed", "merge_rows", "project"}
     assert OPS.keys() - EVALUATORS.keys() <= {"pool", "softmax"} | encoders, "only embedding models and image encoders need the CPU"

@@ -47,7 +47,48 @@ def _idefics3() -> tuple[dict[str, Any], Shapes]:
     return {"projector.scale_factor": 2, "preproc_image_size": 128, "patch_size": 8, "image_size": 64}, shapes
 
 
-KINDS = {"qwen3vl_merger": _qwen3vl, "idefics3": _idefics3}
+def _gemma3() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | _norm("v.post_ln", N) | {"mm.soft_emb_norm.weight": (N,), "mm.input_projection.weight": (N, OUT)}
+    return {"projector.scale_factor": 2, "patch_size": 8, "image_size": 64}, shapes
+
+
+def _lfm2() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(16, 64) | _norm("v.post_ln", N) | _norm("mm.input_norm", 4 * N)
+    return {"projector.scale_factor": 2, "patch_size": 16}, shapes | _linear("mm.1", 40, 4 * N) | _linear("mm.2", OUT, 40)
+
+
+def _qwen2vl() -> tuple[dict[str, Any], Shapes]:
+    shapes = {name: shape for name, shape in _vit(14, 1).items() if "position" not in name and name != "v.patch_embd.bias"}
+    shapes |= {"v.patch_embd.weight.1": (N, 3, 14, 14)} | _norm("v.post_ln", N)
+    return {"patch_size": 14}, shapes | _linear("mm.0", 4 * N, 4 * N) | _linear("mm.2", OUT, 4 * N)
+
+
+def _qwen25vl() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _qwen2vl()
+    shapes = {name: shape for name, shape in shapes.items() if not (name.endswith(".bias") and ("ln1" in name or "ln2" in name))}
+    del shapes["v.post_ln.bias"]
+    for layer in range(LAYERS):
+        shapes |= _linear(f"v.blk.{layer}.ffn_gate", FF, N)
+    return keys | {"n_wa_pattern": 2}, shapes
+
+
+def _pixtral() -> tuple[dict[str, Any], Shapes]:
+    _, shapes = _qwen25vl()
+    shapes = {name: shape for name, shape in shapes.items() if name.startswith("v.blk") and name.endswith(".weight")}
+    shapes |= {"v.patch_embd.weight": (N, 3, 14, 14), "v.pre_ln.weight": (N,), "mm.input_norm.weight": (N,)}
+    shapes |= {"mm.patch_merger.weight": (N, 4 * N), "v.token_embd.img_break": (OUT,)}
+    return {"patch_size": 14, "spatial_merge_size": 2}, shapes | _linear("mm.1", OUT, N) | _linear("mm.2", OUT, OUT)
+
+
+KINDS = {
+    "qwen3vl_merger": _qwen3vl,
+    "idefics3": _idefics3,
+    "gemma3": _gemma3,
+    "lfm2": _lfm2,
+    "qwen2vl_merger": _qwen2vl,
+    "qwen2.5vl_merger": _qwen25vl,
+    "pixtral": _pixtral,
+}
 
 
 def projector_file(path: Path, kind: str, *, kind_of: str = "F32", seed: int = 0, **keys: Any) -> Path:

@@ -33,6 +33,7 @@ def images(keys: VisionKeys) -> ImageSpec:
         resample="bilinear",
         layout="square",
         size=keys.square(merge),
+        both_ways=True,
         begin="<start_of_image>",
         end="<end_of_image>",
     )

@@ -13,7 +13,7 @@ from edgellm.backends.cpu.attention_work import AttentionWork, ByChunks
 from edgellm.backends.cpu.state import CpuState
 from edgellm.graph import RopeSpec, Rows
 from edgellm.memory.layout import MemoryLayout
-from edgellm.ops._spec import Patches
+from edgellm.ops._spec import Given, Patches
 from edgellm.rope import cos_sin, frequencies
 
 Floats = npt.NDArray[np.float32]
@@ -74,11 +74,18 @@ class StepBlock:
         self._output_spans: dict[int, npt.NDArray[np.int32]] = {}  # of the wanted rows, by memory class
         self._work: dict[tuple[int, int, Rows, ByChunks], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
+        self.which = np.full(max_tokens, -1, np.int32)
+        self._vectors: dict[int, npt.NDArray[np.int64]] = {}  # by column: address of the first one's there, bytes between them
+        self._vectors_of: Given | None = None  # of this step: kept while kernels read it
         self._brought: list[tuple[Floats, Callable[[Patches], Floats]]] = []
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
         """What rows of tables are looked up by."""
         return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "first": self.zeros}[source]
+
+    def vectors(self, n: int, level: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """The vector that each row of a step is, or -1; and where the pieces (n,) of a level are: see `_vectors`."""
+        return self.which, self._vectors.setdefault(n * level, np.zeros(2, np.int64))
 
     def bring(self, array: Floats, rows: Callable[[Patches], Floats]) -> None:
         """Let every step fill the first rows of `array` with those of its patches."""
@@ -136,9 +143,9 @@ class StepBlock:
                 state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
         for (index, _, rows, _), work in self._work.items():
             work.fill(step, index, rows)
+        self._fill_vectors(step)
         for (spec, kind), table in self._tables.items():
-            positions = step.positions if kind == "true" else step.sink_positions
-            table.fill(step.patches.places if step.patches is not None and spec.axes else positions, step.output_rows)
+            table.fill(step.coordinates(kind) if spec.axes else step.turned_by(kind), step.output_rows)
         if step.patches is not None:
             for array, rows_of in self._brought:
                 array[:n_tokens] = rows_of(step.patches)
@@ -159,9 +166,22 @@ class StepBlock:
             state.recurrent.write_to(step.state_slots, self.state_targets)
         for (index, _, rows, _), work in self._work.items():
             work.fill(step, index, rows)
+        self._fill_vectors(step)
         true, sink = int(step.positions[0]), int(step.sink_positions[0])
-        for (_, kind), table in self._tables.items():
-            table.fill_one(true if kind == "true" else sink)
+        for (spec, kind), table in self._tables.items():
+            if spec.axes and step.given is not None:
+                table.fill(step.coordinates(kind), step.output_rows)
+            else:
+                table.fill_one(true if kind == "true" else sink)
+
+    def _fill_vectors(self, step: StepBatch) -> None:
+        if not self._vectors:
+            return
+        self.which[: len(step.tokens)] = -1 if step.given is None else step.given.which
+        self._vectors_of = step.given
+        if step.given is not None:
+            for column, words in self._vectors.items():
+                words[:] = step.given.rows.ctypes.data + 4 * column, step.given.rows.strides[0]
 
     def _written(self, step: StepBatch) -> Iterator[tuple[CpuState, slice]]:
         """The states that a step writes, and the rows of each. Documents all have the same one."""

@@ -39,6 +39,7 @@ class Shape:
     new_sinks: int
     n_outputs: int  # -1: all rows
     kept: tuple[int, ...]  # rows whose recurrent states are kept
+    given: bool = False  # some tokens are vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Inputs:
     shape: Shape
     embedded: dict[tuple[str, str], Array]  # (T, n) f32 by table and source
     tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]  # cos, sin (T, n_rot/2) f32
+    given: list[Array]  # which tokens are vectors (T, 1), and these (T, width); [] where none is
     output_rows: Array | None  # (R,) int32, None for all
     layers: list[Layer | None]  # None for recurrent states
     held: list[Held]  # renewed by whatever writes

@@ -23,6 +23,7 @@ from edgellm.graph import Graph, RopeSpec
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import WeightUse, state_of, weight_uses
+from edgellm.ops._spec import Given
 from edgellm.rope import cos_sin, frequencies
 from edgellm.weights import Weight, WeightStore
 
@@ -73,11 +74,13 @@ class Walk:
             int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
             -1 if len(step.output_rows) == n else len(step.output_rows),
             kept,
+            step.given is not None,
         )
         state.reserve([one.end for one in views])
         arrays = {
             "embedded": [mx.array(rows(step)) for rows in self._tables.values()],
             "tables": [[mx.array(part) for part in self._table(step, *rotation)] for rotation in self._rotations],
+            "given": _dense(step.given),
             "output_rows": mx.array(step.output_rows),
             "slots": [mx.array(one.slots) for one in views],
             "masks": [mx.array(one.mask) for one in views if one.mask is not None],
@@ -99,7 +102,8 @@ class Walk:
         self._traces.clear()
 
     def _table(self, step: StepBatch, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
-        return cos_sin(spec, step.positions if where == "true" else step.sink_positions, *self._turning[spec])
+        positions = step.coordinates(where) if spec.axes else step.turned_by(where)
+        return cos_sin(spec, positions, *self._turning[spec])
 
     def _turn(self, spec: RopeSpec, by: int) -> tuple[Floats, Floats]:
         """A rotation alone: keys have had their magnitude."""
@@ -143,6 +147,7 @@ class Walk:
             shape=shape,
             embedded=dict(zip(self._tables, arrays["embedded"], strict=True)),
             tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
+            given=arrays["given"] if shape.given else [],
             output_rows=None if shape.n_outputs < 0 else arrays["output_rows"],
             layers=self._layers,
             held=held,
@@ -154,6 +159,16 @@ class Walk:
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
         )
+
+
+def _dense(given: Given | None) -> list[Array]:
+    """Which tokens are vectors (T, 1), and all vectors (T, width) with zeros for other tokens; [] where there is none."""
+    if given is None:
+        return []
+    mine = given.which >= 0
+    rows = np.zeros((len(mine), given.rows.shape[1]), np.float32)
+    rows[mine] = given.rows[given.which[mine]]
+    return [mx.array(mine[:, None]), mx.array(rows)]
 
 
 def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Layer | None:

@@ -16,6 +16,8 @@ from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.graph import Node
 from edgellm.ops.vision import grid_rows
 
+# `which`: i32, the vector that a row is, or -1; `rows`: the address of the first vector, and bytes from one to the next.
+INJECT = Signature("x x_stride out out_stride which rows n")
 # `first`: i32, the first of the `rows` rows that become one; `n`: their length.
 MERGE = Signature("x x_stride out out_stride first rows n")
 
@@ -74,6 +76,14 @@ def project(plan: PlanBuilder, index: int, node: Node) -> None:
             weights=weights,
         )
     )
+
+
+@emitter("inject")
+def inject(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out, level = plan.values[node.inputs[0]], plan.output(index), integer(node, "level")
+    which, rows = plan.step.vectors(node.n, level)
+    arguments = INJECT(x=x, out=out, which=which.ctypes.data, rows=rows.ctypes.data, n=node.n)
+    plan.add(Record("inject:add" if level else "inject:replace", arguments, reads_all=(x,), writes=(out,)))
 
 
 @emitter("merge_rows")

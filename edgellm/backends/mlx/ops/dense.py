@@ -20,6 +20,15 @@ def embed(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
     return inputs.embedded[node.weights[0], cast(str, node.attrs["source"])]
 
 
+@op("inject")
+def inject(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    if not inputs.given:
+        return x[0]
+    (mine, rows), level = inputs.given, cast(int, node.attrs["level"])
+    rows = rows[:, level * node.n : (level + 1) * node.n]
+    return mx.where(mine, rows, x[0]) if level == 0 else x[0] + rows
+
+
 @op("rms_norm")
 def rms_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     groups, weight = cast(int, node.attrs["groups"]), weights.vectors[node.weights[0]] if node.weights else None
