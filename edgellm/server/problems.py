@@ -32,14 +32,25 @@ RETRY_AFTER = "2"  # seconds
 OUR_FAULT = "the server failed to answer; its log says why"
 
 
+def _too_long(tokens: int, limit: int) -> Problem:
+    """A prompt that does not fit."""
+    problem = Problem(
+        400,
+        f"the prompt has {tokens} tokens, and the model's context holds {limit}; shorten it, ask for truncation, or start the "
+        "server with a larger --context.",
+        code=CONTEXT_LENGTH,
+    )
+    problem.numbers = (tokens, limit)
+    return problem
+
+
 def problem_of(error: BaseException) -> Problem:
     """What a client is told of an error."""
     if isinstance(error, Problem):
         return error
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            problem = Problem(status, str(error), code=code, headers={"retry-after": RETRY_AFTER} if status == 429 else None)
-            if isinstance(error, edgellm.ContextFull):
-                problem.numbers = error.numbers
-            return problem
+            if isinstance(error, edgellm.ContextFull) and error.numbers is not None:
+                return _too_long(*error.numbers)
+            return Problem(status, str(error), code=code, headers={"retry-after": RETRY_AFTER} if status == 429 else None)
     return Problem(500, str(error) if isinstance(error, EdgeError) else OUR_FAULT, code="server_error")

@@ -121,10 +121,19 @@ def _user(role: str, blocks: Blocks, where: str) -> list[dict[str, Any]]:
         if texts:
             found.append({"role": role, "content": "\n".join(texts)})
             texts = []
-        content = block.get("content") or ""
-        text = content if isinstance(content, str) else "\n".join(_text(part, where) for part in content if isinstance(part, dict))
-        found.append({"role": "tool", "tool_call_id": str(block.get("tool_use_id")), "content": text})
+        found.append(
+            {"role": "tool", "tool_call_id": str(block.get("tool_use_id")), "content": _result(block.get("content"), where)}
+        )
     return [*found, {"role": role, "content": "\n".join(texts)}] if texts or not found else found
+
+
+def _result(content: object, where: str) -> str:
+    """The text of a tool's result. Raises Problem for what is neither text nor blocks."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise Problem(400, f"{where}: the content of a tool_result is neither a text nor a list of blocks.", code="invalid_value")
+    return "\n".join(_text(part, where) for part in content)
 
 
 def _assistant(blocks: Blocks, where: str) -> dict[str, Any]:

@@ -115,11 +115,21 @@ class Generating(Asked):
         return options
 
 
+class Function(BaseModel, extra="allow"):
+    name: str
+    arguments: dict[str, Any] | str = {}
+
+
+class Call(BaseModel, extra="allow"):
+    id: str | None = None
+    function: Function
+
+
 class ChatMessage(BaseModel, extra="allow"):
     role: str
     content: str = ""
     images: list[str] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[Call] | None = None
     tool_name: str | None = None
 
 
@@ -136,12 +146,12 @@ class ChatBody(Generating):
                 raise Problem(400, "this version reads text only; leave images out.")
             one = message.model_dump(exclude_unset=True, exclude={"images", "tool_name"})
             if message.tool_calls:
-                calls = [
-                    {"type": "function", **call, "id": call.get("id") or f"call_{number + k}"}
+                calls: list[dict[str, Any]] = [
+                    {"type": "function", "id": call.id or f"call_{number + k}", "function": call.function.model_dump()}
                     for k, call in enumerate(message.tool_calls)
                 ]
                 number += len(calls)
-                open_calls += [(call["id"], str((call.get("function") or {}).get("name"))) for call in calls]
+                open_calls += [(call["id"], call["function"]["name"]) for call in calls]
                 one["tool_calls"] = calls
             if message.role == "tool":
                 name = message.tool_name or one.get("name")
