@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.api import embed as embedding
+from edgellm.api import rerank as reranking
 from edgellm.api import scoring
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import Prompt
@@ -124,6 +125,11 @@ class Model(Generating, AsyncEmbedding, Seeing):
         embedding.check_lengths(ids, self)
         vectors = embedding.compute(self, ids, progress)
         return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
+
+    def rerank(self, query: str, documents: Sequence[str]) -> Vectors:
+        """How well each document answers a query: (n,) float32 from 0 to 1, by a reranker. Errors as in `embed`."""
+        self._require_open()
+        return reranking.rerank(self, query, documents, self._metadata)
 
     def session(
         self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None, adapters: Asked | None = None

@@ -23,6 +23,7 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "/v1/completions": {"prompt": "x", "suffix": "", "echo": True, "logprobs": 1, "n": 1, "max_tokens": 2, "best_of": 1},
     "/v1/embeddings": {"model": "guide", "input": "x", "dimensions": 2, "encoding_format": "float"},
+    "/v1/rerank": {"query": "x", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": True},
     "/v1/responses": {
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}, {"type": "function_call", "name": "f"}],
         "instructions": "x", "max_output_tokens": 2, "tools": [], "tool_choice": "auto", "reasoning": {"effort": "low"},

@@ -129,21 +129,16 @@ def test_a_full_queue_is_told_and_the_foreground_comes_first() -> None:
         pool = stack.enter_context(ThreadPoolExecutor(4))
         first = pool.submit(server.ask, CHAT, body)
         until(lambda: server.busy() == 1)
-        order: list[str] = []
-
-        def ask(name: str, headers: dict[str, str]) -> int:
-            status, _ = server.ask(CHAT, {"messages": user(), "max_tokens": 3}, headers=headers)
-            order.append(name)
-            return status
-
-        background = pool.submit(ask, "background", {"x-priority": "background"})
+        short = {"messages": user(), "max_tokens": 3}
+        background = pool.submit(server.ask, CHAT, short, headers={"x-priority": "background"})
         until(lambda: server.busy() == 2)
-        foreground = pool.submit(ask, "foreground", {})
+        foreground = pool.submit(server.ask, CHAT, short)
         until(lambda: server.busy() == 3)
+        (model,) = server.models()
+        assert [request.background for request in model.engine.core.waiting] == [False, True]
         status, headers, answer = server.exchange(CHAT, {"messages": user()})
         assert status == 429 and headers["retry-after"] == "2" and json.loads(answer)["error"]["code"] == "rate_limit_exceeded"
-        assert first.result()[0] == background.result() == foreground.result() == 200
-        assert order == ["foreground", "background"]
+        assert first.result()[0] == background.result()[0] == foreground.result()[0] == 200
 
 
 def test_many_clients_at_once_get_the_answers_of_one() -> None:

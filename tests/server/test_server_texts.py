@@ -186,3 +186,24 @@ def test_code_is_filled_in(tmp_path: Path) -> None:
         assert server.ask("/infill", body)[1]["content"] == wanted
         asked = {"prompt": "ab", "suffix": "cd", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
         assert server.ask("/v1/completions", asked)[1]["choices"][0]["text"] == wanted
+
+
+def test_rerank(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    tensors = {"cls.output.weight": rng.standard_normal((1, 64)).astype(np.float32)}
+    path = tiny_model(
+        tmp_path / "tiny-rank.gguf", "bert", "F32", tokenizer="spm", metadata={"bert.pooling_type": 4}, tensors=tensors
+    )
+    texts = ["hello world", "a river", "sun and rain"]
+    with edgellm.load(path) as model, running(models=(str(path),)) as server:
+        ids = [[*model.tokenize("sun"), *model.tokenize(text)[int(model.tokenizer.add_bos) :]] for text in texts]
+        scores = [1 / (1 + np.exp(-model.embed(each)[0, 0])) for each in ids]
+        assert model.rerank("sun", texts) == pytest.approx(scores)
+        documents = [texts[0], {"text": texts[1]}, texts[2]]
+        status, answer = server.ask("/v1/rerank", {"query": "sun", "documents": documents, "top_n": 2, "return_documents": True})
+        order = sorted(range(3), key=lambda index: -scores[index])[:2]
+        assert status == 200 and [each["index"] for each in answer["results"]] == order
+        assert [each["document"]["text"] for each in answer["results"]] == [texts[index] for index in order]
+        assert [each["relevance_score"] for each in answer["results"]] == pytest.approx([scores[index] for index in order])
+        with pytest.raises(edgellm.OptionError, match="documents"):
+            model.rerank("sun", "one")  # type: ignore[arg-type]  # what is tested

@@ -12,6 +12,7 @@ from edgellm.server.openai.chat import Chat
 from edgellm.server.openai.completions import Completions
 from edgellm.server.openai.embeddings import Embeddings
 from edgellm.server.openai.listing import Listing
+from edgellm.server.openai.rerank import Rerank
 from edgellm.server.problems import Problem
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
@@ -36,6 +37,7 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/v1/chat/completions", chat.answer),
         ("POST", "/v1/completions", completions.answer),
         ("POST", "/v1/embeddings", embeddings.answer),
+        ("POST", "/v1/rerank", Rerank(models).answer),
         *[(method, path, _unsupported) for path in ("/v1/files", "/v1/batches") for method in ("GET", "POST")],
     ]
 
