@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
@@ -126,6 +127,8 @@ def load(
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 weight_memory.check(place.backend, copied=copied, locked=locked)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force, pinned=pinned)
+                if encoder is not None and encoder.spec.both_ways:  # so that logits can be those of a whole image
+                    layout = replace(layout, outputs=layout.chunk)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 plain, graph = graph, optimise(graph, layout.with_sinks, adapted=bool(given))

@@ -21,7 +21,7 @@ from edgellm.chat.provenance import Span
 from edgellm.chat.templates import Message, Rendered
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
-from edgellm.errors import FormatError, OptionError, TemplateError, Unsupported, shown
+from edgellm.errors import FormatError, OptionError, TemplateError, shown
 from edgellm.loading.image_encoder import EncodedImage, ImageEncoder, Rows
 from edgellm.ops._spec import Given
 
@@ -239,14 +239,13 @@ def woven(model: Model, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
         raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
     if not rows:
         return joined, None
-    assert model.encoder is not None
-    if model.encoder.spec.both_ways:
-        raise Unsupported(
-            "rows of its images see each other both ways, which prompts can't do yet; use embed_image", file=str(model.path)
-        )
     which = np.where(joined < 0, np.cumsum(joined < 0) - 1, -1).astype(np.int32)
     coordinates = np.concatenate(places) if model.turns_by_axes else None
-    return joined, PromptVectors(Given(which, np.concatenate(rows), coordinates), at - len(joined))
+    numbers = None
+    if model.encoder is not None and model.encoder.spec.both_ways:
+        many = [-1 if each[0] >= 0 else number for number, each in enumerate(ids) if len(each)]
+        numbers = np.repeat(np.array(many, np.int32), [len(each) for each in ids if len(each)])
+    return joined, PromptVectors(Given(which, np.concatenate(rows), coordinates, numbers), at - len(joined))
 
 
 def _names(fingerprint: bytes, piece: int, n: int) -> TokenIds:

@@ -61,8 +61,10 @@ class Conversation:
 
     def step(self, tokens: TokenIds, output_rows: TokenIds, given: Given | None = None) -> StepBatch:
         """The step that computes `tokens` next, some of them vectors. It counts once the sequence is extended by them."""
-        looked_up = tokens if given is None else np.maximum(tokens, 0)
-        return StepBatch.single(self.state, looked_up, self.sequence.place(len(tokens)), output_rows, self.adapters, given)
+        looked_up, place = tokens if given is None else np.maximum(tokens, 0), self.sequence.place(len(tokens))
+        if given is not None and given.images is not None:
+            place = self.sequence.looking_around(place, *given.around())
+        return StepBatch.single(self.state, looked_up, place, output_rows, self.adapters, given)
 
     def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
         """Compute `tokens` in a step of their own. The logits of the output rows are valid until the next step."""

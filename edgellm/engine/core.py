@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -163,9 +163,20 @@ class Core:
             Candidate(_uncomputed(request), not request.background, index < len(awaited), request.every_row, request.last_step)
             for index, request in enumerate(requests)
         ]
-        chosen = plan(candidates, limits)
+        chosen = list(self._uncut(requests, plan(candidates, limits)))
         parts = [_part(requests[index], n, last=n == candidates[index].rows) for index, n in chosen]
         return Step([requests[index] for index, _ in chosen], parts)
+
+    def _uncut(self, requests: Sequence[Request], chosen: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Rows of requests with whole images, where these are seen both ways: fewer, or more if there is room in the step."""
+        room = self._executable.max_tokens - sum(n for _, n in chosen)
+        for index, n in chosen:
+            request = requests[index]
+            if request.vectors is not None and (whole := request.vectors.whole(request.num_computed_tokens, n)) != n:
+                if whole - n > room:
+                    continue
+                room, n = room - (whole - n), whole
+            yield index, n
 
     def _decoding(self, request: Request, *, alone: bool) -> Part:
         """The newest token; `alone` in a step, with a draft."""

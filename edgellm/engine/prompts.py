@@ -31,11 +31,26 @@ class PromptVectors:
         missing = n - len(part.which)
         if not len(part.rows) and part.coordinates is None:
             return None
-        which = np.concatenate([part.which, np.full(missing, -1, np.int32)])
+        none = np.full(missing, -1, np.int32)
+        which = np.concatenate([part.which, none])
         if part.coordinates is None:
-            return Given(which, part.rows)
+            return Given(which, part.rows, images=None if part.images is None else np.concatenate([part.images, none]))
         later = np.arange(first + n - missing, first + n)[:, None] + np.full(part.coordinates.shape[1], self.ahead)
         return Given(which, part.rows, np.concatenate([part.coordinates, later]))
+
+    def whole(self, first: int, n: int) -> int:
+        """The number of tokens from `first` on nearest to `n` with which no image that is seen both ways is cut: fewer, if any."""
+        images, end = self.given.images, first + n
+        if images is None or end >= len(images) or images[end] < 0 or images[end - 1] != images[end]:
+            return n
+        start = end - 1
+        while start > first and images[start - 1] == images[end]:
+            start -= 1
+        if start > first:
+            return start - first
+        while end < len(images) and images[end] == images[end - 1]:
+            end += 1
+        return end - first
 
 
 def checked_ids(given: Sequence[int] | npt.NDArray[np.integer], n_vocab: int, *, name: str) -> TokenIds:

@@ -95,6 +95,21 @@ class Sequence:
         spans = tuple(ring.place(start, n) for ring in self._rings)
         return Placement(positions, np.minimum(positions, limit), spans, slots)
 
+    def looking_around(self, place: Placement, behind: npt.NDArray[np.int64], ahead: npt.NDArray[np.int64]) -> Placement:
+        """The same, but each token sees so many tokens (T,) of its step before it and after it, however short its window is."""
+        ends, found = place.positions + 1 + ahead, []
+        for memory, given in zip(self.layout.classes, place.spans, strict=True):
+            spans, kept = given.copy(), self.kept if memory.sinks else 0
+            early = (place.positions < kept) & (ahead > 0)
+            more = np.maximum(behind + 1 - memory.window, 0).astype(np.int32)  # of its image, before its window
+            spans[:, 2] = memory.sinks + (spans[:, 2] - memory.sinks - more) % memory.ring
+            spans[:, 3] += more + np.where(early, 0, ahead).astype(np.int32)
+            spans[early, 1] = np.minimum(ends[early], kept)
+            spans[early, 2] = memory.sinks
+            spans[early, 3] = np.maximum(ends[early] - kept, 0)
+            found.append(spans)
+        return replace(place, spans=tuple(found))
+
     def extend(self, tokens: npt.NDArray[np.int32]) -> None:
         """Append tokens (n,) whose keys and states have been written to the slots that `place` gave."""
         self.ids.frombytes(tokens.tobytes())

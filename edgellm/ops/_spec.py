@@ -54,6 +54,7 @@ class Given:
     which: npt.NDArray[np.int32]  # (T,): the row of `rows` that a token is; -1 for one that is looked up
     rows: Array  # (n, width): what replaces the embedding, then what is added after the first layers
     coordinates: Positions | None = None  # (T, axes); None: positions
+    images: npt.NDArray[np.int32] | None = None  # (T,): the image whose rows a token sees both ways, -1: none; None: all causal
 
     def part(self, first: int, end: int) -> Given:
         """Those of some tokens, with the rows that these are."""
@@ -61,7 +62,19 @@ class Given:
         used = which[which >= 0]
         low, high = (int(used.min()), int(used.max()) + 1) if len(used) else (0, 0)
         coordinates = None if self.coordinates is None else self.coordinates[first:end]
-        return Given(np.where(which < 0, which, which - np.int32(low)), self.rows[low:high], coordinates)
+        images = None if self.images is None else self.images[first:end]
+        return Given(np.where(which < 0, which, which - np.int32(low)), self.rows[low:high], coordinates, images)
+
+    def around(self) -> tuple[Positions, Positions]:
+        """(T,) how many rows of its own image come before each token, and after it."""
+        own = np.arange(len(self.which))
+        if self.images is None:
+            return np.zeros_like(own), np.zeros_like(own)
+        last = np.flatnonzero(np.diff(self.images, append=-2))  # where runs of a number end
+        run = np.searchsorted(last, own)
+        first = np.concatenate([[0], last[:-1] + 1])
+        plain = self.images < 0
+        return np.where(plain, 0, own - first[run]), np.where(plain, 0, last[run] - own)
 
 
 class Run(Protocol):

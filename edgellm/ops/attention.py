@@ -149,6 +149,9 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     elif spec.window is not None:
         reach = run.positions[:, None] % spec.window + 1 if spec.chunked else spec.window
         seen &= distance < reach if spec.causal else abs(distance) <= spec.window // 2
+    if run.given is not None and run.given.images is not None:
+        images = run.given.images
+        seen |= (images[:, None] == images[None, :]) & (images >= 0)
     keys, values = run.held[state]
     learned: Array | None = None
     relative: Array | None = None

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +22,14 @@ from tiny_projectors import KINDS, OUT, projector_file
 
 import edgellm
 from edgellm.api.vision import find_projector
+from edgellm.arch import load_graph
 from edgellm.arch.vision import load_encoder, names
 from edgellm.chat import images
 from edgellm.cli.app import run
 from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, OptionError, ShapeMismatch, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.loading.image_encoder import ImageEncoder
+from edgellm.passes.images import with_images
 from edgellm.reference import Reference
 from edgellm.tools.verify import verify
 from edgellm.weights import WeightStore
@@ -377,6 +380,31 @@ def test_logits_after_an_image_are_those_of_the_golds(suite: tuple[ModuleType, l
             after = model.logits(prompt)[-score.after_image(entry) :]
             passed, errors = score.judge(entry, after=after, bar=5e-6)
             assert passed or errors["after"] < 5e-6, (entry["name"], errors)
+
+
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_rows_of_gemma_3_images_see_each_other(tmp_path: Path, sinks: int) -> None:
+    """Against the reference, in which tokens of an image see all of it, in sliding layers too."""
+    projector = projector_file(tmp_path / "mmproj.gguf", "gemma3")
+    path = tiny_model(tmp_path / "m.gguf", "gemma3", "F32", n_embd=OUT, tokenizer="spm")
+    prompts = [
+        [edgellm.Image(picture(64, 64)), "what", edgellm.Image(picture(64, 64, 1)), " is it?"],
+        ["look at this picture here: ", edgellm.Image(picture(90, 64, 3)), "?"],
+    ]
+    with edgellm.load(path, mmproj=projector, kv_type="f32", sinks=sinks) as model, open_gguf(path) as gguf:
+        reference = Reference(with_images(load_graph(gguf)[1], 0, ()), WeightStore(gguf))
+        for prompt in prompts:
+            ids, vectors = model.prompt_of(prompt)
+            assert vectors is not None and vectors.given.images is not None
+            wanted = reference.output("logits", np.maximum(ids, 0), given=vectors.given)
+            causal = reference.output("logits", np.maximum(ids, 0), given=replace(vectors.given, images=None))
+            assert error(causal, wanted) > 0.01
+            assert error(model.logits(prompt), wanted) < 1e-5
+            with model.engine.alone() as executable:
+                executable.pace.tokens = 16
+            assert error(model.logits(prompt), wanted) < 1e-5
+            first = model.generate(prompt, max_tokens=1, temperature=0).token_ids
+            assert first[0] == int(wanted[-1].argmax())
 
 
 def test_mlx_reads_images_of_the_cpu_encoder(suite: tuple[ModuleType, list[dict[str, Any]]]) -> None:
