@@ -84,8 +84,8 @@ def read_header(file: MappedFile, part: int = 0) -> Header:
 def _read_version(cursor: Cursor) -> int:
     start = cursor.file.buffer[:8]
     if start[:4] != b"GGUF"[: len(start)]:
-        kind = next((f", as {name} does" for magic, name in _FOREIGN if start.startswith(magic)), "")
-        cursor.fail(BadMagic, f"the file begins with {start[:4]!r}{kind}, not with b'GGUF'; give the path of a GGUF model", "magic")
+        kind = next((f" but {name}" for magic, name in _FOREIGN if start.startswith(magic)), "")
+        cursor.fail(BadMagic, f"not a GGUF file{kind}; give the path of a GGUF model", "magic")
     cursor.take(4, "magic", "the magic number")
     version = int(cursor.number(U32, "version", "the version"))
     if version in (2, 3):

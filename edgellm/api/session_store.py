@@ -46,10 +46,15 @@ class Record:
         return next((" ".join(turn["content"].split()) for turn in self.turns if turn["role"] == "user"), "")
 
 
+def is_off() -> bool:
+    """True where the user wants no chat to leave a trace."""
+    return os.environ.get(VARIABLE, "").strip().lower() == "off"
+
+
 def budget() -> int:
     """Bytes that states may take on the disk; 0: nothing is saved. Raises SessionError for a setting that says nothing."""
     text = os.environ.get(VARIABLE, "").strip()
-    if text.lower() == "off":
+    if is_off():
         return 0
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
     if text and not found:

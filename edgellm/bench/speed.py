@@ -45,7 +45,7 @@ def speed(progress: Progress | None = None) -> Speed:
     kept = _read()
     if kept is None:
         if progress is not None:
-            progress("measuring how fast memory is, once", 0, 1)
+            progress("measuring memory bandwidth (first run only)", 0, 1)
         probe = HOST.read_probe()
         try:
             kept = Kept(machine=_machine(), bytes_per_second=probe.measure(), reached=[])

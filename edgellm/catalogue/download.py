@@ -40,7 +40,7 @@ def download(hub: Hub, file: RemoteFile, sha256: str, part: PartialFile, progres
             if failures >= hub.limits.tries:
                 raise DownloadError(
                     f"{file.path} stopped at {part.length} of {part.size} bytes after {failures} tries: {fault}; "
-                    "run the command again later, it goes on from there"
+                    "run the command again later, it resumes from there"
                 ) from fault
             hub.sleep(max(fault.wait, hub.limits.pause * 2 ** (failures - 1)))
     if not part.is_right(sha256):

@@ -142,8 +142,9 @@ class Hub:
                 return ask()
             except Interrupted as fault:
                 if attempt == self.limits.tries or isinstance(fault, Unreachable):
-                    tried = f"{attempt} tries" if attempt > 1 else "1 try"
-                    raise DownloadError(f"{repository} could not be asked for ({tried}): {fault}; try again later") from fault
+                    if isinstance(fault, Unreachable):
+                        raise DownloadError(f"{repository}: {fault}; are you online?") from fault
+                    raise DownloadError(f"{repository}: {fault} ({attempt} tries); try again later") from fault
                 self.sleep(max(fault.wait, self.limits.pause * 2 ** (attempt - 1)))
         raise AssertionError("the last try returns or raises")
 

@@ -82,7 +82,7 @@ def _name(file: Path, name: str | None) -> str:
     if not NAME.fullmatch(called) or ".." in called:
         raise OptionError(f"{called!r} cannot be a name: give one of lower case letters, digits, dots and dashes")
     if called in entries():
-        raise OptionError(f"{called} is a name of the catalogue; give another after the file")
+        raise OptionError(f"{called} is in the catalogue; give another name after the file")
     if any(models_folder().glob(f"{called}.gguf")) or any(models_folder().glob(f"{called}-00001-of-*.gguf")):
         raise OptionError(f"{called} exists already: give another name after the file, or remove it with edgellm rm {called}")
     return called

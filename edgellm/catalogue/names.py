@@ -106,7 +106,7 @@ def _page(text: str) -> str | None:
 def on_disk(name: str) -> Path | None:
     """The file that a name means, if it is on this machine. Raises ModelNotFound for a name that can mean nothing."""
     if "\0" in name or not name.strip():
-        raise ModelNotFound(f"{_shown(name)} is not a name of a model: give a .gguf file or a name of the catalogue")
+        raise ModelNotFound(f"{_shown(name)} is not a model's name: give a .gguf file or a name in the catalogue")
     if name.startswith(OLLAMA_PREFIX):
         wanted = name.removesuffix(":latest")
         return next((model.path for model in stores.named("ollama") if model.name == wanted), None)
@@ -287,7 +287,7 @@ def _not_found(text: str, path: Path) -> str:
         meaning = "if it is a prompt, the model comes before it, as in edgellm run guide PROMPT"
     else:
         meaning = f"give a .gguf file, hf:owner/repository, or one of {some(list(entries()))}"
-    return f"is neither a file nor a name of the catalogue: {meaning}"
+    return f"is neither a file nor in the catalogue: {meaning}"
 
 
 def _or_hub(text: str) -> str:

@@ -79,6 +79,6 @@ class PartialFile:
         if error.errno in FULL:
             return DownloadError(
                 f"the disk of {self.path.parent} is full after {self.length} of {self.size} bytes; make room and "
-                "run the command again, it goes on from there"
+                "run the command again, it resumes from there"
             )
         return DownloadError(f"{self.path} cannot be written ({error.strerror}); check the folder's permissions")

@@ -33,7 +33,7 @@ def find_removable(name: str, *, force: bool = False) -> Removable:
                 f"{model.name.removeprefix(OLLAMA_PREFIX)}"
             )
     if any(os.path.realpath(path) == target for _, _, path in bundled()):
-        raise OptionError(f"rm {name}: the model is a part of edgellm, and goes with it only")
+        raise OptionError(f"rm {name}: the model is built in and can't be removed")
     paths = tuple(first.with_name(part) for part in parts_of(first.name))
     paths = tuple(path for path in paths if path.exists())
     if not force and not all(ledger.owns(path) for path in paths):

@@ -132,7 +132,7 @@ def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str],
         if isinstance(error, TimeoutError):
             raise Interrupted(f"{parts.hostname} does not answer") from error
         if isinstance(error, OSError | http.client.HTTPException | UnicodeError):  # UnicodeError: a name that is too long
-            raise Unreachable(f"{parts.hostname} cannot be reached ({_reason(error)})") from error
+            raise Unreachable(f"can't reach {parts.hostname} ({_reason(error)})") from error
         raise
 
 
@@ -158,5 +158,5 @@ def _check_scheme(parts: SplitResult, url: str, own: Origin) -> None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
-        return "its name is unknown here: is there a connection to the internet?"
+        return "DNS lookup failed"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

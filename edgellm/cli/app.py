@@ -20,7 +20,8 @@ from edgellm.cli.terminal.filter import Filter
 from edgellm.cli.terminal.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
 
-BROKEN_PIPE = 1  # as Typer has it
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a program that a closed pipe ended
+ANSWERS = ("run", "chat", "embed")  # commands whose output is incomplete where its reader leaves
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 COMMANDS = (  # in the order of --help
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out one command line. Returns the exit code: 0; 2 for usage, 3 for a model or file, 1 for our faults."""
     prepare_streams()
     warnings.showwarning = _say_warning
-    debug, arguments = _take_debug(arguments)
+    debug, arguments = _take_debug(_as_options(arguments))
     try:
         if (asked := completion.wanted(arguments)) is not None:
             completion.show(*asked)
@@ -105,15 +106,31 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print(file=sys.stderr)  # the shell's prompt starts on a line of its own
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
-        return BROKEN_PIPE
+    except (BrokenPipeError, SystemExit) as error:
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):  # click exits on its own
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more
+        return BROKEN_PIPE if _command(arguments) in ANSWERS else 0
     except Exception as error:
         if debug:
             import traceback
 
             sys.stderr.write(Filter()(traceback.format_exc()))
         return _report(error, arguments)
+
+
+def _as_options(arguments: Sequence[str]) -> list[str]:
+    """`help COMMAND` and `version` as the options that they mean, and --resume without a name as one with an empty name."""
+    words = list(arguments)
+    if words[:1] == ["version"]:
+        return ["--version", *words[1:]]
+    if words[:1] == ["help"]:
+        return [*words[1:], "--help"]
+    if words[:1] == ["chat"]:
+        for k, word in enumerate(words):
+            if word == "--resume" and (k + 1 == len(words) or words[k + 1].startswith("-")):
+                words[k] = "--resume="
+    return words
 
 
 def _command(arguments: Sequence[str]) -> str:
@@ -163,11 +180,11 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-        return f"there is no command {command!r}; {hint}" if command else f"{text}; edgellm --help shows what there is"
+        return f"no command {command!r}; {hint}" if command else f"{text}; edgellm --help lists the commands"
     if type(error).__name__ == "NoSuchOption":
         near = difflib.get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        return f"{getattr(error, 'option_name', '')}: there is no such option; {hint}edgellm {command} --help shows what it takes"
+        return f"{getattr(error, 'option_name', '')}: no such option; {hint}edgellm {command} --help shows what it takes"
     if command == GROUP:
         from edgellm.cli.commands.sessions import app
 
@@ -178,7 +195,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     )
     letters = re.match(r"invalid value for '(-\w)'.*: '([a-zA-Z]+)' is not", text)
     if letters and (whole := letters[1] + letters[2]) in arguments:  # llama.cpp has options of one dash and several letters
-        return f"{whole}: there is no such option; edgellm {command} --help shows what it takes"
+        return f"{whole}: no such option; edgellm {command} --help shows what it takes"
     name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:
         text = f"{name} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"

@@ -59,7 +59,7 @@ def _hashes(gguf: GGUFFile, name: str, progress: Progress | None) -> Iterator[Fi
     for path in gguf.paths:
         known, who, sure = _known_hash(path, name)
         if known is None:
-            yield Finding("hash", "skipped", f"{os.path.basename(path)}: nobody here knows its sha256")
+            yield Finding("hash", "skipped", f"{os.path.basename(path)}: no known sha256 to compare with")
             continue
         found = _sha256(path, progress)
         if found in known:

@@ -89,7 +89,7 @@ def test_a_second_run_goes_on(server: LocalHub, capsys: Captured, monkeypatch: p
     from edgellm.catalogue.connection import Limits
 
     pulled_limits = Limits(tries=3, pause=0.0)
-    assert "goes on from there" in run(capsys, "pull", "hf:o/tiny", code=3)[1]
+    assert "resumes from there" in run(capsys, "pull", "hf:o/tiny", code=3)[1]
     server.misbehave()
     assert "(110 kB, 20 kB of it are here)" in run(capsys, "pull", "hf:o/tiny")[1]
 
@@ -236,7 +236,7 @@ def test_fit_of_what_does_not_fit(model: Path, capsys: Captured, monkeypatch: py
     assert "(no)" in out and "It does not fit" in out and "tokens/s" not in out
     strange = tiny_model(model.parent / "s.gguf", "llama", metadata={"general.architecture": "mamba"})
     assert "It cannot be run" in run(capsys, "fit", str(strange))[0]
-    assert "neither a file nor a name" in run(capsys, "fit", "no-such-model", code=3)[1]
+    assert "neither a file nor in the catalogue" in run(capsys, "fit", "no-such-model", code=3)[1]
 
 
 def test_fit_lists_the_catalogue(capsys: Captured) -> None:

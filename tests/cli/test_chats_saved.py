@@ -113,7 +113,7 @@ def test_a_damaged_state_costs_time_and_not_the_text(model: edgellm.Model, capsy
             kept = Keeper(store, 1 << 30)
             other = Conversation(model, dict(OPTIONS))
             kept.take(other, name, store.read(name))
-            assert other.turns == chat.turns and "is read anew" in capsys.readouterr().err
+            assert other.turns == chat.turns and "so the text is processed again" in capsys.readouterr().err
             kept.leave()
     assert store.read(name) == record
 
@@ -304,10 +304,10 @@ def test_a_full_disk_is_told_once_behind_the_answer(
     monkeypatch.setattr(edgellm.Session, "save", Mock(side_effect=full))
     ask(chat, "b")
     kept.tell()
-    assert capsys.readouterr().err.startswith("what was said is saved, but")
+    assert capsys.readouterr().err.startswith("the text is saved, but")
     kept.close(chat)
     said = capsys.readouterr().err
-    assert said.startswith("what was said is saved, but") and "saved as a;" in said
+    assert said.startswith("the text is saved, but") and "saved as a;" in said
 
 
 def test_a_session_that_could_not_be_saved_leaves_nothing(

@@ -344,11 +344,8 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("rn m", "did you mean run"),
         ("--nope", "--nope"),
         ("run", "MODEL"),
-        ("run m x -ngl 99", "-ngl: there is no such option; edgellm run --help"),
-        (
-            "run m x --temprature 1",
-            "--temprature: there is no such option; did you mean --temperature or --temp? edgellm run --help",
-        ),
+        ("run m x -ngl 99", "-ngl: no such option; edgellm run --help"),
+        ("run m x --temprature 1", "--temprature: no such option; did you mean --temperature or --temp? edgellm run --help"),
         ("run m x --threads many", "--threads many: 'many' is not a whole number"),
         ("run m x --top-p much", "'much' is not a number"),
         ("run m x -n abc", "-n abc"),

@@ -181,8 +181,8 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
         ("/set think maybe", "give on or off"),
         ("/set think on", "no <think>"),
         ("/", "/help"),
-        ("/hlp", "/hlp: there is no such command; did you mean /help?"),
-        ("/zzz", "there is no such command; /help lists"),
+        ("/hlp", "/hlp: no such command; did you mean /help?"),
+        ("/zzz", "no such command; /help lists"),
         ("/set temperature nan", "/set temperature nan: give 0 or more"),
         ("/set num_predict -2", "give 0 or more, or -1"),
         ("/set temprature 1", "did you mean temp? The options are temp, top-k"),
@@ -402,7 +402,7 @@ def test_over_a_pipe_one_line_is_one_turn(monkeypatch: pytest.MonkeyPatch, capsy
     assert code == 0
     out, err = capsys.readouterr()
     assert out == "one\ntwo\n"
-    assert err.splitlines()[0] == "m (fake.gguf), llama: context of 64 tokens, 2 threads; /help lists the commands"
+    assert err.splitlines()[0] == "m (fake.gguf) · llama · 64-token context · 2 threads · /help lists commands"
     assert [call[1][-1] for call in model.calls] == [say("a"), say("b")]
     assert model.calls[1][2] == {"temperature": 0.0}
 
@@ -493,7 +493,7 @@ def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert app.run(["chat"]) == 0
     assert opened == [str(file), "guide"]
     assert last_model() == str(file)  # a bundled model does not stand in the way of one that is fetched later
-    assert "which comes with edgellm" in capsys.readouterr().err
+    assert "guide (built in)" in capsys.readouterr().err
 
 
 def test_without_any_model_the_way_to_one_is_said(

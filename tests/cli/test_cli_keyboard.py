@@ -107,22 +107,25 @@ def test_ctrl_c_twice_leaves(start: Start) -> None:
     assert terminal.child.wait(120) == 0
 
 
-def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start, tmp_path: Path) -> None:
+def test_lines_finished_during_an_answer_are_sent_after_it(start: Start, tmp_path: Path, home: Path) -> None:
     typed = tmp_path / "typed"
     terminal = start(f"Held('word ' * 15 + 'END', {str(typed)!r}), FakeStream('second'), FakeStream('third')")
     terminal.type("go\r")
     terminal.wait_for("word")
-    terminal.type("next questiom\x7fn\x1b[A\r")  # Backspace, an arrow, Enter
+    terminal.type("next questiom\x7fn\x1b[A\r/set temp 0\rand one mo")  # Backspace, an arrow, Enter
     typed.touch()
     assert "next" not in terminal.wait_for("END")
-    terminal.wait_for(">")
     terminal.wait_for("next question")
-    assert not terminal.read(0.3) or "second" not in terminal.shown, "it is not sent by itself"
-    terminal.type("?\r")
     terminal.wait_for("second")
+    terminal.wait_for("temp              0  set by you")
+    terminal.wait_for("and one mo")
+    assert not terminal.read(0.3) or "third" not in terminal.shown, "what is not finished waits"
+    terminal.type("re\r")
+    terminal.wait_for("third")
     terminal.wait_for(">")
     terminal.type("\x04")
     assert terminal.child.wait(120) == 0
+    assert "+next question\n" in (home / "edgellm" / "history").read_text()
 
 
 def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> None:

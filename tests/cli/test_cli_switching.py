@@ -46,7 +46,7 @@ def test_a_draft_of_another_vocabulary_is_given_up(
         capsys.readouterr()
         slot.switch(chat, str(paths["bpe"]))
         told = capsys.readouterr().err
-        assert re.search(r"going on without a draft: --draft \S*small.gguf has another vocabulary than bpe.gguf", told)
+        assert re.search(r"drafting is off: --draft \S*small.gguf has another vocabulary than bpe.gguf", told)
         assert "draft" not in chat.chosen and list(chat.ask("b"))
         with pytest.raises(OptionError, match=r"/set draft \S+ has another vocabulary than bpe.gguf; take .*, or default$"):
             carry_out(f"/set draft {draft}", chat)

@@ -61,6 +61,9 @@ def _messages(chat: Conversation, columns: int) -> list[str]:
         text = clean(message["content"][: 4 * columns])
         room = max(8, columns - len(head) - 1)
         shown.append(head + (text if len(text) < room else set_cell_size(text, room - 3) + "..."))
+    for name, document in chat.files:
+        n = len(chat.model.tokenizer.encode(document))
+        shown.append(f"+ file      {n:>6,}  {clean(name)}, comes with the next message")
     if forgotten:
         shown.append(f"{LOST} the model no longer sees these {len(forgotten)} messages")
     return shown

@@ -83,6 +83,11 @@ class Conversation:
         self._files.append((name, text))
 
     @property
+    def files(self) -> Sequence[tuple[str, str]]:
+        """The files that come with the next message: their names and texts."""
+        return self._files
+
+    @property
     def attached(self) -> str:
         """The names of the files that come with the next message."""
         return ", ".join(name for name, _ in self._files)

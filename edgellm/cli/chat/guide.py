@@ -51,7 +51,7 @@ NEWER = tuple(
         (_CAN + r"\biq[123](_\w+)?\b", "Yes, IQ1, IQ2, IQ3 and IQ4 run, though the smallest ones lose much quality."),
         (
             r"\b(save|keep|resume|reopen|restore)\b.*\b(chats?|conversations?)\b",
-            "`/save NAME` keeps this chat and `/load NAME` goes on with it.",
+            "`/save NAME` keeps this chat and `/load NAME` resumes it.",
         ),
     )
 )

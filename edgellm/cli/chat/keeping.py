@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.api.session_store import Held, Record, SessionStore, name_of
-from edgellm.cli.terminal.output import say
+from edgellm.cli.options import typed
+from edgellm.cli.terminal.output import Answer, say
 from edgellm.errors import EdgeError, OptionError, SessionError
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ class Keeper:
         try:
             if chat.turns != (self._text or []):
                 self._write(chat)
-            lost = "what was said is saved, but will be read anew when the chat goes on"
+            lost = "the text is saved, but will be processed again when the chat is resumed"
             if state:
                 self._write_state(chat)
         except (EdgeError, OSError) as error:
@@ -71,7 +74,7 @@ class Keeper:
         if self.trouble:
             say(self.trouble)
         if self._text and self._text == chat.turns and self._held is not None and not quiet:
-            say(f"saved as {self.name}; edgellm chat --continue goes on")
+            say(f"saved as {self.name}; edgellm chat --continue resumes it")
         self.leave()
 
     def leave(self) -> None:
@@ -115,27 +118,26 @@ class Keeper:
         self._held = self.store.lock(name)
         if self._held is None:
             self._held = self.store.claim(name)
-            say(f"{name} is open in another terminal: this chat goes on as {self.name}")
+            say(f"{name} is open in another terminal, so this chat continues as {self.name}")
         else:
             self._text = list(chat.turns)
         self._created = record.created or self._created
-        kept = self._revive(chat, name)
-        say(f"going on with {name}: {len(chat.turns)} messages, {kept:,} tokens kept")
+        say(f"resumed {name} ({len(chat.turns)} messages). {self._revive(chat, name, record)}")
+        _show_last(chat)
 
-    def _revive(self, chat: Conversation, name: str) -> int:
-        """Read the state; how many tokens it has."""
+    def _revive(self, chat: Conversation, name: str, record: Record) -> str:
+        """Read the state; a sentence that says whether the text has to be processed again, and why."""
         path = self.store.state_path(name)
         if not path.exists():
-            return 0
+            return "Its KV cache is not on the disk, so the text is processed again."
         try:
             chat.session = chat.model.resume(path)
-        except SessionError as error:
-            say(f"what was said is read anew: {error}")
-            return 0
+        except SessionError:
+            return f"Its KV cache {_mismatch(chat, record)}, so the text is processed again."
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used: others go first
         self._state = list(chat.turns) if name == self.name else None
-        return chat.session.n_tokens
+        return f"Its {chat.session.n_tokens:,} tokens are cached."
 
     def _write(self, chat: Conversation) -> None:
         if not chat.turns:  # all was taken back
@@ -154,6 +156,26 @@ class Keeper:
         chat.session.save(self.store.state_path(self._held.name), sync=False)
         self._state, self._state_time = list(chat.turns), time.monotonic()
         self.store.prune(self._most, keep=self._held.name)
+
+
+def _mismatch(chat: Conversation, record: Record) -> str:
+    """Why a saved state does not suit the model as it is loaded."""
+    if chat.called and record.model != chat.called:
+        return f"belongs to {Path(record.model).name}"
+    now = _record(chat, 0).load
+    other = [typed(name, now[name]) for name in now if name in record.load and record.load[name] != now[name]]
+    return f"doesn't match {' '.join(other)}" if other else "is damaged, or of another version of the model"
+
+
+def _show_last(chat: Conversation) -> None:
+    """The last exchange, as it stood on the terminal."""
+    if len(chat.turns) < 2 or not sys.stdout.isatty():
+        return
+    question, answer = chat.turns[-2:]
+    say(f"> {question.get('asked', question['content'])}")
+    shown = Answer(reply=True, plain=chat.plain)
+    shown.write(answer["content"])
+    shown.end()
 
 
 def _record(chat: Conversation, created: float) -> Record:

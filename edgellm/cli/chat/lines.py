@@ -79,18 +79,31 @@ class PlainLines:
 class EditedLines:
     """Lines from a terminal, with editing and history. Ctrl-D ends; Ctrl-C empties the line, twice it ends too.
 
-    What was typed since the last line stands in the next one. Lines that are pasted stay together as one text.
+    Lines that were finished since the last one come one by one, what was begun stands in the next. Lines that are pasted at a
+    prompt stay together as one text.
     """
 
-    def __init__(self, complete: Complete, is_command: Callable[[str], bool]) -> None:
-        """`complete`: what may stand in place of the last word of a text. `is_command`: a line that is one, also within a paste."""
-        self._session = _editor(complete, is_command)
+    def __init__(self, complete: Complete, is_command: Callable[[str], bool], *, keeps: bool = True) -> None:
+        """`complete`: what may stand in place of the last word of a text. `is_command`: a line that is one, also within a paste.
+        `keeps`: lines are kept on the disk for later chats.
+        """
+        self._session = _editor(complete, is_command, keeps=keeps)
         self._interrupted = False
+        self._queue: list[str] = []  # lines that were finished during the last answer
+        self._begun = ""  # and the one that was not
 
     def __call__(self, prompt: str) -> str | None:
+        *finished, self._begun = (self._begun + typed_ahead()).split("\n")
+        self._queue += finished
+        if self._queue:
+            line = self._queue.pop(0)
+            print(f"{prompt}{line}", file=sys.stderr, flush=True)
+            self.remember(line)
+            return line
         while True:
             try:
-                line = self._session.prompt(prompt, default=typed_ahead())
+                begun, self._begun = self._begun, ""
+                line = self._session.prompt(prompt, default=begun)
                 self._interrupted = False
                 return line
             except EOFError:
@@ -101,8 +114,13 @@ class EditedLines:
                 self._interrupted = True
                 say("Ctrl-C again or Ctrl-D leaves")
 
+    def remember(self, text: str) -> None:
+        """Let Up bring a text back, all its lines at once."""
+        if text.strip() and text not in self._session.history.get_strings()[-1:]:
+            self._session.history.append_string(text)
 
-def _editor(complete: Complete, is_command: Callable[[str], bool]) -> PromptSession[str]:
+
+def _editor(complete: Complete, is_command: Callable[[str], bool], *, keeps: bool) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
@@ -114,7 +132,7 @@ def _editor(complete: Complete, is_command: Callable[[str], bool]) -> PromptSess
             for word in words:
                 yield Completion(word, start_position=-len(begun))
 
-    file = private_file("history")
+    file = private_file("history") if keeps else None
     return PromptSession(
         history=FileHistory(str(file)) if file else InMemoryHistory(),
         key_bindings=_keys(is_command),

@@ -15,7 +15,7 @@ from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
 from edgellm.cli.options import worded
 from edgellm.cli.terminal.answering import show
 from edgellm.cli.terminal.filter import clean
-from edgellm.cli.terminal.keyboard import asked_to_quit
+from edgellm.cli.terminal.keyboard import asked
 from edgellm.cli.terminal.output import DIM, NORMAL, complain, say
 from edgellm.cli.terminal.progress import ReadingLine
 from edgellm.cli.terminal.screen import columns, understands_escapes
@@ -32,17 +32,19 @@ CUT = {
 FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
 
 
-def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool) -> int:
+def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool, private: bool = False) -> int:
     """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
 
     On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over,
-    and a slash before anything but a command begins a message.
+    and a slash before anything but a command begins a message. `private`: input lines are not kept on the disk.
     """
     from edgellm.cli.chat.completer import complete
 
-    lines = EditedLines(complete, is_command) if interactive else PlainLines()
+    lines = EditedLines(complete, is_command, keeps=not private) if interactive else PlainLines()
     code = 0
     while (text := read_message(lines)) is not None:
+        if "\n" in text and isinstance(lines, EditedLines):
+            lines.remember(text)
         try:
             command = text.startswith("/") if interactive else is_command(text.partition("\n")[0])
             events = carry_out(text, conversation) if command else _ask(conversation, text)
@@ -92,7 +94,7 @@ def _print(conversation: Conversation, events: Iterator[Event], interactive: boo
         say(FULL)
     if conversation.keeper is not None:
         conversation.keeper.tell()
-    if pressed() > 1 and asked_to_quit():
+    if pressed() > 1 and asked("leave the chat?"):
         raise Leave
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple  # Any: options of load()
 
+from edgellm.cli.terminal.filter import clean
+from edgellm.cli.terminal.screen import columns
 from edgellm.errors import OptionError, SessionError
 
+PICKED = 20  # chats in a list to pick from
+
 if TYPE_CHECKING:
-    from edgellm.api.session_store import Record
+    from edgellm.api.session_store import Record, SessionStore
     from edgellm.cli.chat.conversation import Conversation
 
 
@@ -32,13 +38,41 @@ def saved(last: bool, name: str | None) -> Before | None:
     if not last and name is None:
         return None
     if last and name is not None:
-        raise OptionError("--continue goes on with the last chat and --resume with the one that you name; give one of them")
+        raise OptionError("--continue resumes the last chat and --resume the one that you name; give one of them")
     store = SessionStore()
     names = store.names()
-    if name is None and not names:
+    if not name and not names:
         raise SessionError("no chat was saved yet; start one with edgellm chat")
-    name = name or names[0]
+    name = _picked(store) if name == "" else name or names[0]
     return Before(name, store.read(name))
+
+
+def saved_lines(store: SessionStore) -> list[str]:
+    """The newest chats, numbered, with dates and first words, as wide as the terminal."""
+    width, lines = columns(sys.stderr), list[str]()
+    for number, name in enumerate(store.names()[:PICKED], 1):
+        with contextlib.suppress(SessionError):
+            record = store.read(name)
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.updated))
+            line = clean(f"{number:>3}  {when}  {name}  {record.title}")
+            lines.append(line if len(line) < width else line[: width - 4] + "...")
+    return lines
+
+
+def _picked(store: SessionStore) -> str:
+    """The chat that the user picks from a list. Raises OptionError where nobody can be asked."""
+    names = store.names()[:PICKED]
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise OptionError(f"--resume: give a name, such as {names[0]}; edgellm sessions list shows them")
+    for line in saved_lines(store):
+        print(line, file=sys.stderr, flush=True)
+    print("resume which (number or name)? ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer.isdecimal() and 0 < int(answer) <= len(names):
+        return names[int(answer) - 1]
+    if not answer:
+        raise OptionError("--resume: no chat was picked")
+    return answer
 
 
 @contextlib.contextmanager

@@ -6,11 +6,14 @@ import base64
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.cli.chat import typed_path
+from edgellm.cli.chat.resuming import saved_lines
+from edgellm.cli.options import typed
+from edgellm.cli.terminal.keyboard import asked
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.screen import understands_escapes
 from edgellm.errors import OptionError
@@ -24,8 +27,13 @@ MOST_FILE = 16 << 20  # bytes; more than any context
 
 
 def undo(chat: Conversation, rest: str) -> None:
-    """Take the last exchange back."""
-    say(f"taken back: {chat.undo()[:200]}")
+    """Take the last exchange back, or the last `rest` of them. Raises OptionError."""
+    if rest and (not rest.isdecimal() or int(rest) == 0):
+        raise OptionError(f"/undo {rest}: give a number of exchanges, 1 or more")
+    for _ in range(int(rest or 1)):
+        say(f"taken back: {chat.undo()[:200]}")
+        if not chat.turns:
+            break
     if chat.keeper is not None:
         chat.keeper.taken_back(chat)
 
@@ -38,13 +46,14 @@ def fork(chat: Conversation, rest: str) -> None:
     before = kept.name or "this chat"
     with _disk("/fork"):
         kept.fork(chat, rest)
-    say(f"{before} stays as it is; you go on as {kept.name}")
+    say(f"{before} stays as it is; this chat continues as {kept.name}")
 
 
 def file(chat: Conversation, rest: str) -> None:
     """Let the next message come with a document."""
     if not rest:
-        raise OptionError("/file: give the path of a text file")
+        say(f"comes with your next message: {chat.attached}" if chat.attached else "no file is attached; /file PATH attaches one")
+        return
     path = Path(os.path.expanduser(typed_path.meant(rest)))
     try:
         with path.open("rb") as opened:  # its size may be 0 though it has no end, as /dev/zero's
@@ -57,11 +66,25 @@ def file(chat: Conversation, rest: str) -> None:
         raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
     if not text.strip():
         raise OptionError(f"/file {rest}: is empty; give a text file")
-    n = len(chat.model.tokenizer.encode(text))
+    if (path.name, text) in chat.files:
+        say(f"{path.name} is attached already")
+        return
+    ids = chat.model.tokenizer.encode(text)
+    n, context = len(ids), chat.model.info.context
+    if n >= context:
+        text, n = _cut(chat, rest, ids), context // 2
     chat.attach(path.name, text)
+    say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
+
+
+def _cut(chat: Conversation, rest: str, ids: Sequence[int]) -> str:
+    """The first half context of a document, if the user wants that. Raises OptionError."""
     context = chat.model.info.context
-    fits = "and stays in the context" if n < context else f"but the context has {context:,}: the model will not see all of it"
-    say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message {fits}")
+    long = f"has {len(ids):,} tokens, and the context holds {context:,}"
+    if not asked(f"{rest} {long}; attach its first {context // 2:,}?"):
+        larger = typed("context", (len(ids) // 1024 + 2) * 1024)
+        raise OptionError(f"/file {rest}: {long}; give a part of it, or start the chat with {larger}")
+    return chat.model.tokenizer.decode(list(ids[: context // 2]))
 
 
 def save(chat: Conversation, rest: str) -> None:
@@ -76,8 +99,11 @@ def load(chat: Conversation, rest: str) -> None:
     """Go on with another saved chat."""
     kept = _keeper(chat, "/load")
     if not rest:
-        names = kept.store.names()
-        say(f"/load NAME goes on with one of: {', '.join(names[:20])}" if names else "no chat was saved yet")
+        lines = saved_lines(kept.store)
+        for line in lines or ["no chat was saved yet"]:
+            print(line, file=sys.stderr, flush=True)
+        if lines:
+            say("/load NAME resumes one")
         return
     record = kept.store.read(rest)
     kept.close(chat, quiet=True)

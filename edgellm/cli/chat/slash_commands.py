@@ -57,7 +57,9 @@ def carry_out(line: str, chat: Conversation) -> Iterator[Event] | None:
     if command is None:
         near = difflib.get_close_matches(name.lower(), [*COMMANDS, *ALIASES], n=1)
         hint = f"did you mean /{near[0]}? " if near else ""
-        raise OptionError(f"/{name}: there is no such command; {hint}/help lists them, and a space before the slash makes it text")
+        raise OptionError(f"/{name}: no such command; {hint}/help lists them, and a space before the slash makes it text")
+    if rest.strip() and not command.arguments and command.act is not _leave:
+        raise OptionError(f"/{name} takes no argument; leave out {rest.strip()[:40]!r}")
     return command.act(chat, rest.strip())
 
 
@@ -73,7 +75,7 @@ def _help(chat: Conversation, rest: str) -> None:
         _row(f"/{name} {command.arguments}".strip(), command.help + (f"; also {', '.join(also)}" if also else ""))
     for name, text in HELP.items():
         _row(name, text)
-    say("What you type while an answer streams waits at the next prompt.")
+    say("Lines that you finish while an answer streams are sent after it, one by one.")
 
 
 def _leave(chat: Conversation, rest: str) -> None:
@@ -108,7 +110,7 @@ def _set(chat: Conversation, rest: str) -> None:
 def _model(chat: Conversation, rest: str) -> None:
     if rest:
         raise Switch(typed_path.meant(rest))
-    say(f"{chat.model.info.path}; /model NAME goes on with another one")
+    say(f"{chat.model.info.path}; /model NAME switches to another one")
 
 
 def _think(chat: Conversation, rest: str) -> None:
@@ -138,9 +140,9 @@ COMMANDS = {
     "exit": Command("", "leave", _leave),
     "clear": Command("", "forget the conversation", _clear),
     "regen": Command("", "regenerate the last answer", _regenerate),
-    "undo": Command("", "remove the last question and its answer, or a file not yet sent", session_commands.undo),
+    "undo": Command("[N]", "remove the last question and its answer, or the last N; or a file not yet sent", session_commands.undo),
     "fork": Command("[NAME]", "continue in a copy of this chat; this one stays saved as it is", session_commands.fork),
-    "file": Command("PATH", "attach a text file to the next message; it stays in the context", session_commands.file),
+    "file": Command("[PATH]", "attach a text file to the next message, or list those attached", session_commands.file),
     "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),
     "load": Command("[NAME]", "resume a saved chat", session_commands.load),
     "copy": Command("", "copy the last answer", session_commands.copy),

@@ -18,16 +18,18 @@ from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemo
 if TYPE_CHECKING:
     from edgellm.api.model import Model
 
-BUNDLED = "which comes with edgellm"  # why the guide was taken
+BUNDLED = "built in"  # why the guide was taken
 
 
 class ModelSlot:
     """The open model of a chat; one at a time, because two might not fit. A context manager that closes it."""
 
     # Any: options of load()
-    def __init__(self, name: str, load: dict[str, Any], usual: Mapping[str, Any] | None = None) -> None:
-        """`usual`: options for the first model where `load` has none, as far as they are possible."""
-        self._name, self._load = name, load
+    def __init__(self, name: str, load: dict[str, Any], usual: Mapping[str, Any] | None = None, *, remembers: bool = True) -> None:
+        """`usual`: options for the first model where `load` has none, as far as they are possible. `remembers`: the model is the
+        next chat's default.
+        """
+        self._name, self._load, self._remembers = name, load, remembers
         try:
             self.model: Model = opening.open_model(name, {**(usual or {}), **load})
         except (NotEnoughMemory, OptionError, BackendError):
@@ -73,10 +75,10 @@ class ModelSlot:
     def _introduce(self, conversation: Conversation, why: str) -> None:
         """Say which model answers now, and set what depends on that."""
         guide = why == BUNDLED or is_guide(self.model)
-        if not guide:  # a model that is fetched later shall come before it
+        if self._remembers and not guide:  # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
         conversation.called = _lasting(self._name)
-        say(_introduction(self._name, self.model, why))
+        say(_introduction(self._name, self.model, BUNDLED if guide else why))
         info = self.model.info
         if 0 < info.context_train < info.context:
             say(
@@ -107,7 +109,7 @@ def _keep_if_possible(conversation: Conversation, option: str) -> None:
     except EdgeError as error:
         del conversation.chosen[option]
         if option == "draft":
-            say(f"going on without a draft: {worded(error)}")
+            say(f"drafting is off: {worded(error)}")
 
 
 def usual_model() -> tuple[str, str]:
@@ -143,8 +145,8 @@ def _introduction(name: str, model: Model, why: str) -> str:
     """The line that says which model, with which context, answers, and why this one where none was named."""
     info = model.info
     file = info.path.name
-    called = f"{name} ({file})" if not name.endswith(file) else file
+    called = name if why == BUNDLED else f"{name} ({file})" if not name.endswith(file) else file
     threads = f"{info.threads} thread{'s' if info.threads > 1 else ''}"
-    called = f"{called}, {why}" if why else called
+    called = f"{called} ({why})" if why else called
     trained = f" (of {info.context_train})" if info.context_train > info.context else ""
-    return f"{called}, {info.architecture}: context of {info.context} tokens{trained}, {threads}; /help lists the commands"
+    return f"{called} · {info.architecture} · {info.context}-token context{trained} · {threads} · /help lists commands"

@@ -33,11 +33,11 @@ def chat(
             metavar="NAME",
             show_default=False,
             autocompletion=completion.session_names,
-            help=("Resume a saved chat; edgellm sessions list shows the names."),
+            help=("Resume a saved chat; without a name, pick one from a list."),
         ),
     ] = None,
     plain: options.Plain = False,
-    no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Keep nothing of this chat on the disk.")] = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
 
@@ -51,7 +51,7 @@ def chat(
     edgellm chat model.gguf --system "Be brief."
     echo "Name three rivers." | edgellm chat qwen3-0.6b
     """
-    from edgellm.api.session_store import budget
+    from edgellm.api.session_store import budget, is_off
     from edgellm.cli.chat.repl import talk
     from edgellm.cli.chat.resuming import keeper, saved
     from edgellm.cli.chat.switching import ModelSlot, usual_model
@@ -62,16 +62,17 @@ def chat(
         model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    most = budget() if interactive and not no_save else 0
+    private = no_save or is_off()
+    most = budget() if interactive and not private else 0
     with (
         quiet() if interactive else contextlib.nullcontext(),
-        ModelSlot(name, chosen.part("loading"), before.load if before else {}) as slot,
+        ModelSlot(name, chosen.part("loading"), before.load if before else {}, remembers=not private) as slot,
     ):
         conversation = slot.begin(chosen.part("sampling", "generation", "chat"), system, why)
+        conversation.plain = plain
         with keeper(conversation, before, most=most):
             if system is not None:
                 conversation.system = system
-            conversation.plain = plain
-            code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive)
+            code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive, private=private)
     if code:
         raise typer.Exit(code)

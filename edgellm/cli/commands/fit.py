@@ -64,7 +64,7 @@ def _catalogue(timing: bool) -> list[Guess]:
     from edgellm.catalogue.machine import memory
 
     free = memory()
-    with ProgressLine("measuring how fast memory is") as progress:
+    with ProgressLine("measuring memory bandwidth") as progress:
         rate = speed(progress) if timing else None
     shown = [entry for entry in entries().values() if entry.kind != "test"]
     return sorted((guess(entry, file, rate, free) for entry in shown if (file := entry.file())), key=order)
@@ -226,6 +226,6 @@ def _model_page(facts: Facts) -> str:
         lines.append(wrapped(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used."))
     if rate := facts["tokens_per_second"]:
         speed = f"About {rate:.3g}" if rate < FASTEST else f"More than {FASTEST}"
-        lines.append(wrapped(f"{speed} tokens/s, timed on this machine with made-up weights."))
+        lines.append(wrapped(f"{speed} tokens/s, timed on this machine with synthetic weights."))
     lines.append(wrapped(clean(facts["advice"][0].upper() + facts["advice"][1:] + ".")))
     return "\n".join(lines)

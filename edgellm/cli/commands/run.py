@@ -12,7 +12,7 @@ import typer
 
 from edgellm.cli import options
 from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
-from edgellm.cli.terminal.answering import show
+from edgellm.cli.terminal.answering import show, thought_only
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.piped import PipedText, decoded
 from edgellm.cli.terminal.progress import ReadingLine
@@ -87,7 +87,9 @@ def run(
     if prompt is None:
         check(model)  # before anybody is asked for a prompt
         if not piped.connected:
-            raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
+            raise OptionError(
+                f'PROMPT is missing: edgellm run {model} "your prompt", or pipe text into it; edgellm chat {model} starts a chat'
+            )
     text = None if prompt is not None else _whole(None, piped, raw)
     with open_model(model, chosen.part("loading")) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
@@ -109,7 +111,7 @@ def run(
             _print_json(model, stream, opened, sampling, reading)
         else:
             show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
-        _close(stream, stats, limited="max_tokens" in chosen.values, formed=bool(wanted))
+        _close(stream, opened.info.context, stats, limited="max_tokens" in chosen.values, formed=bool(wanted))
 
 
 def _in_force(model: Model, settings: Mapping[str, Any]) -> dict[str, object]:
@@ -156,6 +158,8 @@ def _report(name: str, result: Generation, model: Model, sampling: Mapping[str, 
             "thinking": result.thinking,
             "ids": list(result.token_ids),
             "stop_reason": result.stop_reason,
+            "cut_while_thinking": thought_only(result),
+            "prompt_tokens_dropped": _dropped(result, model.info.context),
             "seed": result.seed,
             "options": sampling,
             "stats": dataclasses.asdict(stats) | speeds,
@@ -176,7 +180,7 @@ def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
     """The prompt and what is piped in, a blank line between them."""
     text = piped.text(wait=prompt is None or prompt == "-")
     if text is None:
-        say("nothing came on standard input: going on with the prompt alone (< /dev/null avoids this wait)")
+        say("nothing came on standard input, so the prompt is used alone (< /dev/null avoids this wait)")
     if text and not raw:
         text = text.removesuffix("\n").removesuffix("\r")
     whole = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
@@ -203,14 +207,30 @@ def _refuse(system: str | None, thinking: Mapping[str, object]) -> None:
         raise OptionError(f"{option} needs a model with a chat template, and no --raw: {instead}")
 
 
-def _close(stream: Stream, stats: bool, *, limited: bool, formed: bool) -> None:
+def _dropped(result: Generation, context: int) -> int:
+    """Tokens of the prompt that did not fit into the context."""
+    return max(0, result.stats.prompt_tokens - context)
+
+
+def _enough(n_tokens: int) -> int:
+    return (n_tokens // 1024 + 2) * 1024
+
+
+def _close(stream: Stream, context: int, stats: bool, *, limited: bool, formed: bool) -> None:
     """What stands on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
     have (`formed`), and the figures if wanted.
     """
     from edgellm.cli.terminal.format_stats import summary
 
     result = stream.result
-    if formed and result.stop_reason != "eog":
+    if dropped := _dropped(result, context):
+        say(
+            f"the prompt has {result.stats.prompt_tokens:,} tokens, and the context holds {context:,}: the model has not seen "
+            f"{dropped:,} of them; --context {_enough(result.stats.prompt_tokens)} keeps them all"
+        )
+    if thought_only(result):
+        say(f"cut after {result.stats.generated_tokens} tokens of thinking, before the answer (-n sets another limit)")
+    elif formed and result.stop_reason != "eog":
         wrong = "no valid JSON" if result.parse is not None else "not of the form that was asked for"
         say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and {wrong}")
     elif result.stop_reason == "loop":

@@ -13,7 +13,7 @@ import typer
 from edgellm.cli import options
 from edgellm.cli.completion import session_names
 from edgellm.cli.terminal.filter import Filter
-from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.output import Answer, say
 from edgellm.errors import OptionError, SessionError
 
 if TYPE_CHECKING:
@@ -72,10 +72,16 @@ def list_(json_: options.Json = False) -> None:
 
 @app.command()
 def show(name: Name) -> None:
-    """Print a chat."""
+    """Print a chat: rendered on a terminal, as Markdown elsewhere."""
     from edgellm.api.session_store import markdown
 
-    sys.stdout.write(Filter()(markdown(name, _store().read(name))))
+    text = markdown(name, _store().read(name))
+    if not sys.stdout.isatty():
+        sys.stdout.write(Filter()(text))
+        return
+    page = Answer(reply=True)
+    page.write(text)
+    page.end()
 
 
 @app.command()

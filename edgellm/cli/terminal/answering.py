@@ -10,7 +10,12 @@ from edgellm.cli.terminal.output import Answer, say
 from edgellm.cli.terminal.progress import ReadingLine
 
 if TYPE_CHECKING:
-    from edgellm.api.records import Event
+    from edgellm.api.records import Event, Generation
+
+
+def thought_only(result: Generation) -> bool:
+    """True for an answer that was cut before it began, while the model was thinking."""
+    return bool(result.thinking) and not result.text and result.stop_reason in ("length", "context", "loop", "cancelled")
 
 
 def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True, plain: bool = False) -> None:

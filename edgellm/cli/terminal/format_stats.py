@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgellm.api.records import Generation
 
+STOPPED = {  # the reasons of Generation.stop_reason, in words
+    "eog": "at end of turn",
+    "stop": "at a stop text",
+    "length": "at the limit of tokens",
+    "context": "at the end of the context",
+    "cancelled": "by you",
+    "loop": "in a loop",
+}
+
 
 def summary(result: Generation) -> str:
     """The figures of one answer: tokens read, cached, forgotten and written, and how fast."""
@@ -19,8 +28,8 @@ def summary(result: Generation) -> str:
     if stats.evicted_tokens:
         parts.append(f"{stats.evicted_tokens} forgotten")
     if stats.forgotten_messages:
-        parts.append(f"{len(stats.forgotten_messages)} messages out of sight")
-    return ", ".join(parts) + f"; ended by {result.stop_reason}"
+        parts.append(f"{len(stats.forgotten_messages)} messages dropped")
+    return ", ".join(parts) + f"; stopped {STOPPED.get(result.stop_reason, result.stop_reason)}"
 
 
 def size(n_bytes: int) -> str:

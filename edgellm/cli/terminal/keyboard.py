@@ -78,11 +78,11 @@ def more_comes(seconds: float) -> bool:
     return bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
 
 
-def asked_to_quit() -> bool:
-    """Ask whether the chat shall end; one key answers, and all but "y" mean no."""
+def asked(question: str) -> bool:
+    """Ask on the terminal; one key answers, and all but "y" mean no, as where nobody can be asked."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         return False
-    sys.stderr.write("leave the chat? y/N ")
+    sys.stderr.write(f"{question} y/N ")
     sys.stderr.flush()
     try:
         answer = os.read(sys.stdin.fileno(), 1)
@@ -99,7 +99,7 @@ def typed_ahead() -> str:
     data = b""
     while len(data) < MOST and more_comes(0) and (chunk := os.read(sys.stdin.fileno(), 4096)):
         data += chunk
-    return as_text(data.decode("utf-8", errors="ignore")).strip("\n")
+    return as_text(data.decode("utf-8", errors="ignore")).lstrip("\n")
 
 
 def as_text(keys: str) -> str:
