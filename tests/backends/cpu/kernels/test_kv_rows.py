@@ -210,5 +210,5 @@ def test_values_within_keys_have_to_come_in_whole_pieces(tmp_path: Path, monkeyp
 def test_bytes_of_rows() -> None:
     assert [kv_row_bytes(kv_type, 64) for kv_type in KV_TYPES] == [128, 68, 36, 256]
     assert kv_row_bytes("q8_0", 20) == 22 and kv_row_bytes("q8_0", 33) == 37 and kv_row_bytes("q4_0", 33) == 36
-    with pytest.raises(OptionError, match="choose one of f16, q8_0, q4_0, f32"):
+    with pytest.raises(OptionError, match="give f16, q8_0, q4_0 or f32"):
         check_kv_type("q4_1")
