@@ -13,7 +13,7 @@ from edgellm.errors import ModelClosed, Unsupported
 from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.interleave import Move, deinterleaved, interleave
-from edgellm.formats.mapped import Bytes
+from edgellm.formats.mapped import Bytes, MappedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class WeightStore:
     def __init__(self, gguf: GGUFFile) -> None:
         self._gguf: GGUFFile | None = gguf
         self._interleaved: dict[str, int] = {}
-        self._path = gguf.path
+        self._path, self._files = gguf.path, gguf.files
 
     def names(self) -> list[str]:
         """All tensor names in file order."""
@@ -110,7 +110,9 @@ class WeightStore:
 
     def changed(self) -> bool:
         """Whether a file was written to since it was opened: its weights, and the process, are then no longer safe."""
-        return self._open().changed()
+        if self._gguf is None:
+            raise self._closed()
+        return any(map(MappedFile.changed, self._files))
 
     def close(self) -> None:
         """Unmap; weights that somebody still holds stay readable and keep the map. Closing twice does nothing."""
@@ -120,5 +122,8 @@ class WeightStore:
 
     def _open(self) -> GGUFFile:
         if self._gguf is None:
-            raise ModelClosed(f"{self._path}: the model was closed; load it again")
+            raise self._closed()
         return self._gguf
+
+    def _closed(self) -> ModelClosed:
+        return ModelClosed(f"{self._path}: the model was closed; load it again")

@@ -64,6 +64,7 @@ class Answer(Request):
         limits = [limit for limit in (positions, spec.limit) if limit is not None]
         self.kept, self.vectors = spec.kept, spec.vectors
         self._spec, self._context, self._sinks = spec, context, sinks if spec.kept is None else spec.kept
+        self._stops = spec.stops if spec.stops else None
         self.drafts = spec.drafter is not None
         self.on_step = self._report if spec.progress is not None else None
         self.prepare = spec.sampler.prepare if spec.max_tokens != 0 else None
@@ -234,16 +235,10 @@ class Answer(Request):
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
-        self.on_step = None
+        now, self.on_step = time.perf_counter(), None
         if token is None:
             self._end = "length"
-        else:
-            self._append(token, started)
-        if self.draining:
-            self._deliver_all()
-
-    def _append(self, token: int, started: float) -> None:
-        now = time.perf_counter()
+            return
         if len(self.ids) == self.n_prompt:
             self._first = now - self._asked
         else:
@@ -261,6 +256,8 @@ class Answer(Request):
                 self._spec.sampler.accept(token)
             self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
+        if self.draining:
+            self._deliver_all()
 
     def _reason(self) -> StopReason | None:
         """Why the answer ends with the newest token, if it does."""
@@ -280,8 +277,10 @@ class Answer(Request):
         """The piece of the first token that was not shown; with all that was held back if the answer ends here."""
         token = self.ids[self._shown]
         self._shown += 1
-        decoder, stops = self._spec.decoder, self._spec.stops
-        text, stopped = stops.push(decoder.push(token) if decoder else "")
+        decoder, stopped = self._spec.decoder, False
+        text = decoder.push(token) if decoder else ""
+        if self._stops is not None:
+            text, stopped = self._stops.push(text)
         reason: StopReason | None = "stop" if stopped else None
         if not stopped and self._shown == len(self.ids) and self._end in ("length", "context", "loop"):
             reason = self._end

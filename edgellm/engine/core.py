@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgellm.backends.base import Executable
+from edgellm.backends.base import Executable, StepBatch, never
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
 from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
@@ -190,9 +191,36 @@ class Core:
         given = request.given(len(request.ids) - 1, 1)
         return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
 
-    def step(self, step: Step, executable: Executable) -> Logits:
-        """Compute a step: the logits of its output rows. Raises StepStopped, and what the back end raises."""
-        return step.wait(executable)
+    def step(self, step: Step) -> Logits:
+        """Compute a step: the logits of its output rows.
+
+        Raises StepStopped, and what the back end raises; then the step counts only if it was submitted ahead.
+        """
+        if step.pending is None:
+            self._submit(step)
+        assert step.pending is not None
+        for request, part in zip(step.requests, step.parts, strict=True):
+            if request.prepare is not None and len(part.output_rows):
+                with contextlib.suppress(Exception):  # raised again by `sample`
+                    request.prepare()
+        single = len(step.parts) == 1 and len(step.parts[0].tokens) == 1
+        logits = step.pending.wait(never if single else step.stopped)["logits"]
+        if not step.ahead:
+            _extend(step)
+        return logits
+
+    def submit_ahead(self, step: Step) -> None:
+        """Hand a step to the back end before anyone waits for it."""
+        self._submit(step)
+        _extend(step)
+        step.park()
+        self.ahead = step
+
+    def _submit(self, step: Step) -> None:
+        batches = list[StepBatch]()
+        for conversation, tokens, rows, given in step.parts:
+            batches.append(conversation.step(tokens, rows, given))
+        step.pending = self._executable.submit(batches[0] if len(batches) == 1 else StepBatch.joined(batches))
 
     def sample(self, step: Step, logits: Logits) -> list[Outcome]:
         """Draw the next tokens. An exception fails its request only."""
@@ -261,6 +289,14 @@ class Core:
         request.error = error
         request.abort()
         self.remove(request)
+
+
+def _extend(step: Step) -> None:
+    """Append a step's tokens to their conversations."""
+    for conversation, tokens, output_rows, _ in step.parts:
+        conversation.sequence.extend(tokens)
+        if len(tokens) > 1 and len(output_rows) == 1:  # the end of a prompt; a draft has as many output rows as tokens
+            conversation.sequence.mark()
 
 
 def _wake(request: Request) -> None:

@@ -54,6 +54,7 @@ class Engine:
         self.core = Core(executable, parallel, state_bytes, queue)
         self._driver = 0  # the thread that drives; only this thread changes it to and from its own number
         self._reserved = 0  # callers that want the executable for themselves
+        self._sleepers = 0  # threads that wait for output
         self.readers = Readers(self)
 
     # --- state ---------------------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ class Engine:
 
     def check(self) -> Executable:
         """The executable. Raises ModelClosed."""
-        if self._executable is None or self.closed:
+        if self._executable is None or not self._release.alive:
             raise ModelClosed(f"{self._path}: the model was closed; load it again.")
         return self._executable
 
@@ -162,7 +163,7 @@ class Engine:
                 try:
                     outcomes = self._compute(step)
                 except Exception:
-                    if step.submitted_ahead:
+                    if step.ahead:
                         with self.lock:
                             core.forget(step)
                     raise
@@ -183,7 +184,8 @@ class Engine:
                     core.remove(request)
                 else:
                     core.pause(request)
-                self._hand_over()
+                if self._sleepers or self._reserved:
+                    self._hand_over()
         if request.error is not None:
             raise request.error
 
@@ -215,7 +217,7 @@ class Engine:
                     outcomes = self._compute(step)
                 except Exception as error:
                     with self.lock:
-                        if step.submitted_ahead:
+                        if step.ahead:
                             core.forget(step)
                     outcomes = [Outcome(request, None, error) for request in step.requests]
             if last is not None and self._driver == thread and self.check().runs_ahead:
@@ -253,7 +255,7 @@ class Engine:
                 if self._driver == thread:
                     self._driver = 0
                     self._hand_over()
-                wake.wait(WAIT)
+                self._sleep(wake)
                 self.check()
         for request in requests:
             if request.ready:
@@ -290,15 +292,18 @@ class Engine:
                 if self._driver == thread:  # another one must come first
                     self._driver = 0
                     self._hand_over()
-                self._sleep(request)
+                request.wake = request.wake or threading.Condition(self.lock)
+                self._sleep(request.wake)
                 self.check()
         request.deliver()
         return None
 
-    def _sleep(self, request: Request) -> None:
-        if request.wake is None:
-            request.wake = threading.Condition(self.lock)
-        request.wake.wait(WAIT)
+    def _sleep(self, wake: threading.Condition) -> None:
+        self._sleepers += 1
+        try:
+            wake.wait(WAIT)
+        finally:
+            self._sleepers -= 1
 
     def _hand_over(self) -> None:
         """Wake a thread that may drive now."""
@@ -317,7 +322,8 @@ class Engine:
         with self.lock:
             core = self.core
             while request in core.in_step and self._driver != threading.get_ident() and not self.closed:
-                self._sleep(request)
+                request.wake = request.wake or threading.Condition(self.lock)
+                self._sleep(request.wake)
             if request not in core.in_step:  # else a callback or signal handler calls this: it ends after the step
                 request.end()
                 core.remove(request)
@@ -396,14 +402,13 @@ class Engine:
             return outcomes
         if called and step.void:  # the function used the model
             return ()
-        if self.closed and threading.current_thread() is threading.main_thread():
+        if not self._release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:  # at the end of the program never given back to other threads
-            executable = self.check()
             if self._weights.changed():  # 1 us; a file that is cut during a step still ends the process
                 return [Outcome(request, None, self._file_changed()) for request in step.requests]
             try:
-                logits = self.core.step(step, executable)
+                logits = self.core.step(step)
             except StepStopped:
                 return ()
         return self.core.sample(step, logits)
@@ -416,8 +421,8 @@ class Engine:
                 return
             self.core.in_step = (*outer, *ahead.requests)
         with contextlib.suppress(BackendError), self._stepping:  # the next step tries again and raises it
-            ahead.submit_ahead(self.check())
-            self.core.ahead = ahead
+            self.check()
+            self.core.submit_ahead(ahead)
 
 
 def _release(executable: Executable, weights: WeightStore, stepping: threading.Lock, process: int) -> None:

@@ -54,11 +54,11 @@ class Ring:
 
     def place_one(self, position: int, out: Spans) -> None:
         """What `place(position, 1)` returns, written into `out` (1, 4): the decode step, 0.7 us instead of 20."""
-        sinks, kept = self.sinks, self.kept
+        sinks, kept, ring, window = self.sinks, self.kept, self.ring, self.window
         if position < kept:
             out[0] = (position, position + 1, sinks, 0)
             return
-        first, ring = self._first(position), self.ring
+        first = position - position % window if self.chunked else max(kept, position - window + 1)
         out[0] = (sinks + (position - kept) % ring, kept, sinks + (first - kept) % ring, position - first + 1)
 
     def reserve(self, end: int) -> None:

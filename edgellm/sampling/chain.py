@@ -166,7 +166,8 @@ class Sampler:
         if self._takes_best:
             at = int(logits.argmax())  # of NaN and numbers, NaN is the greatest
             if at not in self._lowered:  # others only become less likely, so it stays the best
-                _check_peak(float(logits[at]))
+                if not math.isfinite(peak := float(logits[at])):
+                    raise _no_peak(peak)
                 return at
         return self._chosen(logits, history, self._drawn)
 
@@ -205,11 +206,13 @@ class Sampler:
 
     def _candidates(self, logits: Logits) -> Candidates:
         """What the next token is drawn from."""
-        _check_peak(float(logits.max()))
+        if not math.isfinite(peak := float(logits.max())):
+            raise _no_peak(peak)
         candidates = Candidates(None, logits, False)
         if self._mask is not None:
             candidates = candidates.take(allowed_ids(self._mask, len(logits)))
-            _check_peak(float(candidates.logits.max(initial=-math.inf)))
+            if not math.isfinite(peak := float(candidates.logits.max(initial=-math.inf))):
+                raise _no_peak(peak)
         for select in self._selects:
             candidates = select(candidates)
         return candidates
@@ -242,8 +245,8 @@ def _checked(processors: Sequence[Processor]) -> tuple[Processor, ...]:
     return tuple(found)
 
 
-def _check_peak(peak: float) -> None:
+def _no_peak(peak: float) -> NumericError:
+    """The error where the greatest logit is not finite."""
     if peak == -math.inf:
-        raise NumericError("no token is left: every logit is -inf; allow a token in logit_bias or in your processors.")
-    if not math.isfinite(peak):
-        raise NumericError(f"the model produced NaN or Inf logits ({peak}); its file may be damaged: fetch it again.")
+        return NumericError("no token is left: every logit is -inf; allow a token in logit_bias or in your processors.")
+    return NumericError(f"the model produced NaN or Inf logits ({peak}); its file may be damaged: fetch it again.")

@@ -86,7 +86,7 @@ class Texts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        n = len(self)
+        n = len(self._ids)
         if not -n <= index < n:
             raise IndexError(f"text {index} of {n}")
         start, end = self._ends[index % n : index % n + 2].tolist()

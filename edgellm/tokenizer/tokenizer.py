@@ -37,6 +37,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder, manners: Manners) -> None:
         self.vocabulary, self._encoder, self._manners = vocabulary, encoder, manners
         self._pieces: dict[int, bytes] = {}
+        self._n_tokens = len(vocabulary)
         texts, last = vocabulary.texts, vocabulary.texts.shadowed
         added = np.flatnonzero(np.frombuffer(vocabulary.types, np.uint8) == TokenType.USER_DEFINED).tolist()
         ours = [i for i in added if last.get(i, i) not in vocabulary.control]
@@ -224,10 +225,9 @@ class Tokenizer:
             token = operator.index(token)
         except TypeError:
             raise OptionError(f"{shown(token)} is not a token id; give whole numbers, as encode returns them.") from None
-        if not 0 <= token < len(self.vocabulary):
+        if not 0 <= token < self._n_tokens:
             raise OptionError(
-                f"token id {token} is outside the vocabulary of {len(self.vocabulary)} tokens; "
-                "take ids from this model's own tokenizer"
+                f"token id {token} is outside the vocabulary of {self._n_tokens} tokens; take ids from this model's own tokenizer"
             )
         return token
 

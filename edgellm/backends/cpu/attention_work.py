@@ -61,7 +61,7 @@ class AttentionWork:
         elif len(spans) == 1:
             state, span = batch.segments[0].state, spans[0].tolist()
             assert isinstance(state, CpuState)
-            here = (state.kv.table(memory_class), *self._chunks_of(span, span))
+            here = (state.kv.tables[memory_class], *self._chunks_of(span, span))
             if here != self._last:
                 self._list(batch, memory_class, spans, ends, least=1 if self.by_chunks[0] else None)  # its plan always merges
                 self._last = here
@@ -76,7 +76,7 @@ class AttentionWork:
         items, merges, n, n_merges, partials, row = self._items, self._merges, 0, 0, 0, 0
         for number, segment in enumerate(batch.segments):
             assert isinstance(segment.state, CpuState)
-            table = segment.state.kv.table(memory_class)
+            table = segment.state.kv.tables[memory_class]
             stop = segment.first_row + segment.n if ends is None else ends[number]
             if stop == row + 1:
                 first, end = self._chunks(spans[row], spans[row])

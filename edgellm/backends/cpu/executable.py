@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,17 +85,15 @@ def build_plan(
     return plan
 
 
-class CpuStep:
+class CpuStep(NamedTuple):
     """A step that its waiter computes."""
 
-    __slots__ = ("_batch", "_executable")
-
-    def __init__(self, executable: CpuExecutable, batch: StepBatch) -> None:
-        self._executable, self._batch = executable, batch
+    executable: CpuExecutable
+    batch: StepBatch
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
         """See backends.base.Pending."""
-        return self._executable.run(self._batch, stop)
+        return self.executable.run(self.batch, stop)
 
 
 class CpuExecutable:
@@ -162,16 +160,17 @@ class CpuExecutable:
                 self._run_parts(pool, mode, len(batch.tokens), stop)
         finally:
             self.busy_seconds += time.perf_counter() - started
-        rows = {"R": len(batch.output_rows), "S": len(batch.segments)}
-        return {name: array[: rows[kind]] for name, (kind, array) in self._outputs.items()}
+        rows, outputs = {"R": len(batch.output_rows), "S": len(batch.segments)}, dict[str, npt.NDArray[np.float32]]()
+        for name, (kind, array) in self._outputs.items():
+            outputs[name] = array[: rows[kind]]
+        return outputs
 
     def _fill(self, batch: StepBatch) -> tuple[Pool, Mode]:
         """Set the step block to a step, once an interrupted one has come to its end; which program it needs."""
         if self._pool is None:
             raise BackendError("this model is closed.")
         self._pool.settle()
-        states = [segment.state for segment in batch.segments]
-        self._pool.state = states  # an interrupted plan goes on writing to them
+        self._pool.state = batch.segments  # an interrupted plan goes on writing to their states
         self._plan.step.fill(batch)
         return self._pool, "decode" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "batch"
 

@@ -60,19 +60,15 @@ class KVCache:
         self._tables: list[PageTable[Page]] = [PageTable(n_pages(memory)) for memory in layout.classes]
         # Addresses of pages, 0 where there is none: what kernels read. Index 0 is the sinks' page.
         self._addresses = [np.zeros(len(list(table)), np.int64) for table in self._tables]
-        self._address_tables = _starts(self._addresses)
+        self.tables = _starts(self._addresses)  # by memory class: address of int64 (pages,), the sinks' page first
 
     def fork(self) -> KVCache:
         """A second conversation that goes on from here: page tables are copied, pages are not."""
         other = KVCache(self.layout, self.kv)
         other._tables = [table.fork() for table in self._tables]
         other._addresses = [addresses.copy() for addresses in self._addresses]
-        other._address_tables = _starts(other._addresses)
+        other.tables = _starts(other._addresses)
         return other
-
-    def table(self, memory_class: int) -> int:
-        """Address of int64 (pages,): addresses of the pages of a memory class, the sinks' page first."""
-        return self._address_tables[memory_class]
 
     def write_to(self, memory_class: int, spans: Spans, targets: npt.NDArray[np.int64]) -> None:
         """Make the slots of `spans` (T, 4) safe to write, and say where they are.
@@ -85,7 +81,8 @@ class KVCache:
         if len(spans) == 1:  # the usual step: 2 us instead of 40
             slot = int(spans[0, 0])
             index = page_of(memory, slot)
-            self._own(memory_class, index)
+            if not self._tables[memory_class].is_own(index):
+                self._own(memory_class, index)
             targets[0, 0] = self._addresses[memory_class][index]
             targets[0, 1:] = ((slot - memory.sinks) % PAGE_SLOTS, PAGE_SLOTS) if index else (slot, sink_slots(memory))
             return

@@ -100,10 +100,9 @@ class Pool:
             self._go()
 
     def _go(self) -> None:
-        wanted = self._wanted()
-        if wanted > 1:
+        if self.threads > 1:
             with self._condition:
-                if any(self._parked[1:wanted]):
+                if any(self._parked[1 : self._wanted()]):
                     self._condition.notify_all()
         self._walk(self._address, 0, 0)
 
