@@ -235,22 +235,20 @@ class Answer(Request):
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
-        now, self.on_step = time.perf_counter(), None
+        now, before, self.on_step = time.perf_counter(), len(self.ids), None
         if token is None:
             self._end = "length"
-            return
-        if len(self.ids) == self.n_prompt:
+        elif before == self.n_prompt:
             self._first = now - self._asked
         else:
             self._token_seconds += now - (min(self._since, started) if self.awaited else started)
             if self._spec.drafter is not None:
                 self._spec.drafter.note(self._guessed, 1 + len(self._checked), now - started)
         self._since = now
-        before = len(self.ids)
         self.ids.extend(self._checked)
         if token in self._spec.end_tokens:
             self._end = "eog"
-        else:
+        elif token is not None:
             self.ids.append(token)
             if not self._guessed:  # a draft was accepted while its tokens were drawn
                 self._spec.sampler.accept(token)
