@@ -1,7 +1,7 @@
 """Attention's work in a step, listed before threads walk the plan: groups of rows of one conversation by chunks of its keys.
 
 A group's chunks are added up in order, by the thread that has the group. Threads share the key/value heads evenly where these are a
-multiple of them. Otherwise, of conversations that go on token by token, those that see several chunks are shared out chunk by
+multiple of them. Otherwise, of conversations that continue by one token, those that see several chunks are shared out chunk by
 chunk, each of which leaves a partial, and `merge` adds these up in the same order: so a long conversation keeps all threads busy,
 and its bits are the same.
 """
@@ -49,7 +49,7 @@ class AttentionWork:
 
     @property
     def has_merges(self) -> bool:
-        """Whether some of the work that is listed leaves partials to merge."""
+        """True if some of the listed work leaves partials to merge."""
         return bool(self._words[abi.WORK_N_MERGES])
 
     def fill(self, batch: StepBatch, memory_class: int, rows: Rows) -> None:

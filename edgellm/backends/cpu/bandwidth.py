@@ -1,4 +1,4 @@
-"""How fast this machine reads memory as a stream: the roof of decoding, measured with our own threads."""
+"""Memory bandwidth of this machine, the roof of decoding, measured with a model's threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Barriers between the records of a plan: before a record with a read-after-write, write-after-read or write-after-write hazard.
 
 A record says of each buffer that it touches how threads partition it. Between two records with equal partitions there is no
-hazard: a thread goes on from one to the other without a barrier. An unknown partition (None) is equal to nothing.
+hazard: a thread continues from one to the other without a barrier. An unknown partition (None) is equal to nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPLICATED = 0  # instead of a number of pieces: every thread does all of it, fo
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a record does with one buffer."""
+    """A record's use of one buffer."""
 
     buffer: object
     partition: Partition
@@ -48,7 +48,7 @@ class Barriers:
         )
 
     def produced_locally(self, use: Use) -> bool:
-        """Whether the buffer was written since the last barrier, and `use` could follow without another one."""
+        """True if the buffer was written since the last barrier, and `use` could follow without another one."""
         return any(other.writes for other in self._uses.get(use.buffer, ())) and not self._conflict(use)
 
 
@@ -63,7 +63,7 @@ def partition_of_columns(value: Value, way: str) -> Partition:
 
 
 def partition_of_kept(pieces: int | None, threads: int) -> Partition:
-    """What a step keeps for later ones, of a single row, in `pieces` equal pieces (see `partition_of_one`)."""
+    """State kept between steps, of a single row, in `pieces` equal pieces (see `partition_of_one`)."""
     return ("kept", threads) if pieces and pieces % threads == 0 else None
 
 

@@ -119,7 +119,7 @@ class CpuExecutable:
         self._pool: Pool | None = Pool(
             plan.most_threads, *(addresses[name] for name in EXECUTOR), code=(linker, plan, self._programs)
         )
-        weakref.finalize(self, self._pool.close).atexit = False  # for one that nobody closes: Ctrl-C during `load`
+        weakref.finalize(self, self._pool.close).atexit = False  # for a pool that is never closed: Ctrl-C during `load`
 
     @property
     def threads(self) -> int:
@@ -142,7 +142,7 @@ class CpuExecutable:
         return CpuState.load(self.layout, self._plan.kv, self._plan.recurrent, file)
 
     def submit(self, batch: StepBatch) -> CpuStep:
-        """The step; whoever waits for it computes it."""
+        """The step; a waiting caller computes it."""
         if self._pool is None:
             raise BackendError("this model is closed.")
         assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
@@ -186,7 +186,7 @@ class CpuExecutable:
         self.pace.note(tokens, longest)
 
     def profile(self, batch: StepBatch) -> StepTimes:
-        """A step, computed as ever but with time stamps: where its time goes, by kind of kernel, longest first."""
+        """Run a step with time stamps; times by kind of kernel, longest first."""
         visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
         return by_kind(self.timed(batch), visible)
 

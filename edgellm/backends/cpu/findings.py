@@ -1,4 +1,4 @@
-"""What `edgellm doctor` says of the processor and of the kernels for it."""
+"""Findings of `edgellm doctor` about the processor and the kernels for it."""
 
 from __future__ import annotations
 

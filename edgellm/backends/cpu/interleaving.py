@@ -66,7 +66,7 @@ class Mover:
 
 
 def candidates(graph: Graph, group: int) -> list[str]:
-    """Names of weights that some product reads by whole groups of rows, and nothing that wants them as the file has them."""
+    """Names of weights that some product reads by groups of rows, and that nothing needs in the file's layout."""
     products, others = dict[str, None](), set[str]()
     for node in graph.nodes:
         first, *rest = [*node.weights] or [""]
@@ -80,7 +80,7 @@ def candidates(graph: Graph, group: int) -> list[str]:
 
 
 def gains(name: str, parallel: int) -> bool:
-    """Whether weights of a type should be interleaved: not on a Zen 5 for one conversation, where rows of most types are read at
+    """True if weights of a type gain by interleaving: not on a Zen 5 for one conversation, where rows of most types are read at
     the speed of memory as they are, and interleaved ones up to a fifth slower.
     """
     return parallel > 1 or system.zen() < 5 or name in SLOW_ROWS

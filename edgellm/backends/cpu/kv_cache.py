@@ -63,7 +63,7 @@ class KVCache:
         self.tables = _starts(self._addresses)  # by memory class: address of int64 (pages,), the sinks' page first
 
     def fork(self) -> KVCache:
-        """A second conversation that goes on from here: page tables are copied, pages are not."""
+        """A second conversation that continues from here: page tables are copied, pages are not."""
         other = KVCache(self.layout, self.kv)
         other._tables = [table.fork() for table in self._tables]
         other._addresses = [addresses.copy() for addresses in self._addresses]
@@ -108,7 +108,7 @@ class KVCache:
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of the pages that nobody else holds."""
+        """Bytes of the pages that no other conversation shares."""
         return sum(
             page_bytes(page)
             for table in self._tables
@@ -127,7 +127,7 @@ class KVCache:
 
     @classmethod
     def load(cls, layout: MemoryLayout, kv: KVLayout, file: BinaryIO) -> KVCache:
-        """What `save` wrote, for the same layout. Raises ValueError for anything else."""
+        """Read what `save` wrote for the same layout. Raises ValueError for anything else."""
         cache = cls(layout, kv)
         for memory_class, memory in enumerate(layout.classes):
             for _ in range(read_number(file, n_pages(memory))):

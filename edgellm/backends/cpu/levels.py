@@ -77,12 +77,12 @@ class Level:
 
     @property
     def whole_blocks(self) -> bool:
-        """Whether types of `Traits.whole` come by whole blocks: on AArch64 first halves of four blocks are two loads."""
+        """True if types of `Traits.whole` come block by block; on AArch64 first halves of four blocks are two loads."""
         return self.together > 1
 
     @property
     def mins_first(self) -> bool:
-        """Whether a block's mins are weighed while its dot products are on their way; on AArch64 they would hold registers that a
+        """True if a block's mins are weighed while its dot products are in flight; on AArch64 they would hold registers that a
         tile needs.
         """
         return self.together > 1
@@ -94,7 +94,7 @@ class Level:
 
     @property
     def wide_quants(self) -> bool:
-        """Whether products take unsigned quants up to 255 well; all take them up to 127. Signed ones are offset by 128."""
+        """True if products take unsigned quants up to 255; all take them up to 127. Signed ones are offset by 128."""
         return self.dot == "unsigned"
 
     @property
@@ -104,7 +104,7 @@ class Level:
 
     @property
     def sign_sums(self) -> bool:
-        """Whether products of signed quants in tiles start from the sums of their negatives."""
+        """True if products of signed quants in tiles start from the sums of their negatives."""
         return self.dot in ("pairs", "unsigned")
 
     @property

@@ -14,7 +14,7 @@ SMAPS = Path("/proc/self/smaps")
 
 
 def forget_library(name: str) -> None:
-    """Unmap what is resident of a library's code and constants, Linux only; whoever calls it again reads them from the page cache.
+    """Unmap what is resident of a library's code and constants, Linux only; a later call reads them from the page cache.
 
     LLVM, which links kernels when a model is loaded, is 45 MB. Mappings that anything was written to are left alone.
     """

@@ -33,7 +33,7 @@ def new_page(nbytes: int) -> Page:
 
 
 def page_bytes(page: Page) -> int:
-    """How many it has, as `new_page` was told."""
+    """Bytes of a page, as given to `new_page`."""
     return len(page) - ALIGNMENT
 
 

@@ -1,7 +1,7 @@
 """From a graph to flat tables of records that threads walk: buffers by liveness, barriers only where data crosses threads.
 
 There are three tables over the same buffers. In steps of one token each thread computes short rows (norms, sums, their quantised
-form) for itself, in a place of its own, and goes on with the rows of the next product: no barrier stands between them. In steps
+form) for itself, in a buffer of its own, and continues with the rows of the next product, without a barrier between. In steps
 of several tokens threads share the rows. Where long conversations are among them whose chunks threads share, partials of attention
 are merged besides.
 """
@@ -38,7 +38,7 @@ AHEAD_BYTES = 1 << 18  # of weights that a waiting thread prefetches: second-lev
 
 
 class PlanBuilder:
-    """What emitters work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
+    """The state of planning that emitters use: values of nodes, buffers, weights as arrays, and the records so far."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PlanBuilder:
         self.arena = Arena(RESERVE * self._most_alive())
         self.records: list[Record] = []
         self.barriers: Mapping[Mode, Barriers] = {mode: Barriers() for mode in MODES}
-        self.kept: list[npt.NDArray[np.generic]] = []  # arrays whose addresses stand in records
+        self.kept: list[npt.NDArray[np.generic]] = []  # arrays whose addresses are in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}  # (node, kernel) -> the quantised copy that it makes
         self.values: dict[int, Value] = {}
@@ -80,7 +80,7 @@ class PlanBuilder:
                 self.arena.barrier(mode)
 
     def produced_locally(self, value: Value, pieces: int) -> bool:
-        """Whether, in a step of one token, each thread has just written its own of these pieces."""
+        """True if, in a step of one token, each thread has just written its own of these pieces."""
         return self.barriers["decode"].produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
 
     def _most_alive(self) -> int:
@@ -98,7 +98,7 @@ class PlanBuilder:
         return {"T": self.max_tokens, "R": self.max_outputs, "S": self.max_segments}[self.graph.nodes[index].rows]
 
     def kept_in(self, state: int) -> object:
-        """What hazards on a state's memory are named by: the layers of a model that reads documents share theirs."""
+        """Key of a state's memory in hazards; the layers of a model that reads documents share one."""
         return "kv", self.layout.layer_class[state] if self.layout.documents else (state,)
 
     def state_words(self, state: int) -> dict[str, int]:
@@ -179,7 +179,7 @@ class PlanBuilder:
         return int(array.ctypes.data)
 
     def scratch(self, nbytes: int) -> int:
-        """Address of working memory of this size; whoever asks for the same size gets the same memory."""
+        """Address of working memory of this size, shared by all records that ask for the same size."""
         if nbytes not in self._scratch:
             block, self._scratch[nbytes] = aligned(nbytes)
             self.kept.append(block)
@@ -217,7 +217,7 @@ class PlanBuilder:
         return [number for number, record in enumerate(self.records) if mode in record.modes]
 
     def program(self, addresses: Mapping[str, int], mode: Mode) -> Program:
-        """What threads walk in steps of a kind. `addresses`: of the kernels."""
+        """The program of a mode. `addresses`: of the kernels."""
         decode, barriers = mode == "decode", self.barriers[mode]
         threads, chosen = self.threads if decode else self.threads_batch, self.chosen(mode)
         table = np.zeros((threads, len(chosen), abi.RECORD_WORDS), np.int64)
@@ -259,7 +259,7 @@ def _look_ahead(table: npt.NDArray[np.int64], records: Sequence[Record]) -> None
 
 
 def _reads(record: Record) -> bool:
-    """Whether it reads much from memory: what was prefetched before it may not outlast it."""
+    """True if it reads so much from memory that lines prefetched before it may be evicted."""
     return bool(record.weight_bytes or record.key_bytes)
 
 
@@ -299,7 +299,7 @@ def _pieces_of_common_buffers(records: Sequence[Record]) -> list[set[int]]:
 
 
 def _chunks_of(records: Sequence[Record], threads: int, decode: bool) -> int:
-    """How many chunks these records make; 0 where threads share them as ever."""
+    """Number of chunks for these records; 0 for static partitions."""
     if threads == 1 or any(record.by_thread or (decode and record.replicated) for record in records):
         return 0
     common = _pieces_of_common_buffers(records) if decode else []

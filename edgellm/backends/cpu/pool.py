@@ -19,7 +19,7 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class Program:
-    """What threads walk: a table of records (threads, n, 32), each thread its own ones."""
+    """A table of records (threads, n, 32) that threads walk, each its own row of it."""
 
     def __init__(self, table: npt.NDArray[np.int64]) -> None:
         assert table[0].flags.c_contiguous
@@ -69,12 +69,12 @@ class Pool:
             for i in range(1, threads):
                 self._workers.append(threading.Thread(target=self._work, args=(i,), name=f"edgellm-{i}", daemon=True))
                 self._workers[-1].start()
-        except BaseException:  # Ctrl-C, or no more threads: nobody else knows those that run
+        except BaseException:  # Ctrl-C, or no more threads: no other object has those that run
             self.close()
             raise
 
     def _patience(self) -> int:
-        """How many pauses take `IDLE_SECONDS`: how long one is differs between processors (26 ns on Zen 4)."""
+        """Number of pauses in `IDLE_SECONDS`; the length of one differs between processors (26 ns on Zen 4)."""
         self._words[_PATIENCE], seconds = _TRIED, []
         for _ in range(2):
             began = time.perf_counter()
@@ -107,7 +107,7 @@ class Pool:
         self._walk(self._address, 0, 0)
 
     def _wanted(self) -> int:
-        """How many threads walk the newest program; the others stay parked."""
+        """Number of threads that walk the newest program; the others stay parked."""
         return int(self._words[abi.EPOCH * abi.LINE]) % abi.MOST_THREADS
 
     def _work(self, ith: int) -> None:

@@ -105,7 +105,7 @@ class Record:
 
     @property
     def replicated(self) -> bool:
-        """Whether every thread computes all of it in a step of one token."""
+        """True if every thread computes all of it in a step of one token."""
         return self.pieces == REPLICATED
 
     def uses(self, threads: int, *, single: bool) -> list[Use]:
@@ -129,5 +129,5 @@ class Record:
 
 
 def buffer_of(operand: Value | object) -> object:
-    """What hazards on an operand are named by."""
+    """Key of an operand's memory in hazards."""
     return operand.buffer if isinstance(operand, Value) else operand

@@ -19,7 +19,7 @@ from edgellm.memory.state_ring import StateSlots
 @dataclass(frozen=True, slots=True)
 class RecurrentLayout:
     """Where states lie in a page of `nbytes`. `zeros`: what a conversation starts from. `spare`: pages of conversations that are
-    gone, at most as many as one has, for the next: memory that was written before is had sooner than new one.
+    closed, at most as many as one has, for the next: memory that was written before is faster to get than new pages.
     """
 
     at: Mapping[int, int]  # by state
@@ -38,14 +38,14 @@ class RecurrentLayout:
 
 
 class RecurrentStates:
-    """A conversation's pages. Forks share them; a step writes to pages that nobody else holds."""
+    """A conversation's pages. Forks share them; a step writes only to pages that are not shared."""
 
     def __init__(self, layout: RecurrentLayout) -> None:
         self._layout = layout
         self._table: PageTable[Page] = PageTable(layout.slots)
 
     def fork(self) -> RecurrentStates:
-        """Those of a second conversation that goes on from here."""
+        """The states of a second conversation that continues from here."""
         other = RecurrentStates(self._layout)
         other._table = self._table.fork()
         return other
@@ -74,7 +74,7 @@ class RecurrentStates:
         return sum(page_bytes(page) for page in self._table if page is not None)
 
     def save(self, file: BinaryIO) -> None:
-        """How many pages there are, then each with its slot."""
+        """Write the number of pages, then each with its slot."""
         pages = [(slot, page) for slot, page in enumerate(self._table) if page is not None]
         write_number(file, len(pages))
         for slot, page in pages:
@@ -83,7 +83,7 @@ class RecurrentStates:
 
     @classmethod
     def load(cls, layout: RecurrentLayout, file: BinaryIO) -> RecurrentStates:
-        """What `save` wrote, for the same layout. Raises ValueError for anything else."""
+        """Read what `save` wrote for the same layout. Raises ValueError for anything else."""
         states = cls(layout)
         for _ in range(read_number(file, layout.slots)):
             slot = read_number(file, layout.slots - 1)

@@ -1,4 +1,4 @@
-"""What one conversation keeps between steps on the CPU: keys and values, and recurrent states."""
+"""The state of one conversation on the CPU between steps: KV cache and recurrent states."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class CpuState:
 
     @classmethod
     def load(cls, layout: MemoryLayout, kv: KVLayout, recurrent: RecurrentLayout, file: BinaryIO) -> CpuState:
-        """What `save` wrote, for the same layouts. Raises ValueError for anything else."""
+        """Read what `save` wrote for the same layouts. Raises ValueError for anything else."""
         return cls(KVCache.load(layout, kv, file), RecurrentStates.load(recurrent, file))

@@ -1,4 +1,4 @@
-"""What changes from step to step, at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
+"""Inputs of a step at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StepBlock:
         self._brought: list[tuple[Floats, Callable[[Patches], Floats]]] = []
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
-        """What rows of tables are looked up by."""
+        """Indices of embedding rows."""
         return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "first": self.zeros}[source]
 
     def vectors(self, n: int, level: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
@@ -115,7 +115,7 @@ class StepBlock:
 
     @property
     def has_merges(self) -> bool:
-        """Whether attention's partials have to be merged after the chunks of some layers."""
+        """True if attention's partials have to be merged after the chunks of some layers."""
         return any(work.has_merges for work in self._work.values())
 
     def fill(self, step: StepBatch) -> None:

@@ -1,4 +1,4 @@
-"""What the operating system and the processor offer: cores, features, yielding, where the user's cache is."""
+"""The operating system and the processor: cores, features, system calls."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def usable_cores() -> int:
 
 
 def _distinct_cores(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int | None:
-    """How many physical cores these logical ones are; None where Linux does not say it of each."""
+    """Number of physical cores behind these logical ones; None if Linux lacks the topology of any."""
     try:
         return len(
             {
@@ -95,7 +95,7 @@ def _distinct_cores(cpus: Iterable[int], root: Path = Path("/sys/devices/system/
 
 
 def core_classes(devices: Path = Path("/sys/devices")) -> dict[str, int]:
-    """How many logical cores there are of each class, the fastest first, from Linux; empty where nothing is said.
+    """Logical cores of each class, the fastest first, from Linux; empty if it lists no classes.
 
     `cpu_capacity` is of 1024 for the fastest (ARM, and x86 from Linux 6.12 on); Intel's two kinds are devices of their own.
     """
@@ -108,7 +108,7 @@ def core_classes(devices: Path = Path("/sys/devices")) -> dict[str, int]:
 
 @functools.cache
 def cores_differ() -> bool:
-    """Whether some cores are slower than others by their make. Windows does not say it in a simple way, so there they may be."""
+    """True if some cores are of a slower kind. Windows has no simple query for it, so there it is always true."""
     return sys.platform == "win32" or len(core_classes()) > 1
 
 
@@ -120,7 +120,7 @@ def _first_line(file: Path) -> str:
 
 
 def _listed(text: str) -> int:
-    """How many numbers a list like "0-3,8" has."""
+    """Count the numbers of a list like "0-3,8"."""
     spans = [[int(end) for end in span.split("-")] for span in text.split(",") if re.fullmatch(r"\d+(-\d+)?", span)]
     return sum(span[-1] - span[0] + 1 for span in spans)
 

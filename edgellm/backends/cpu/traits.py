@@ -41,7 +41,7 @@ FLOAT_ELEMENTS = 512  # of longer rows so many at a time
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a type is computed with. `matmul`, `embed` and `quantise` are kernel ids; `activation` is "q8", "q8_whole" or "f32".
+    """A tensor type on the CPU. `matmul`, `embed` and `quantise` are kernel ids; `activation` is "q8", "q8_whole" or "f32".
 
     ceiling: the largest error of a product, relative to sum(|w| * |x|) of exact weights and the activations as the kernel gets
     them. Integer sums are exact, so only f32 rounding of scales and sums counts: a few ulp times the depth of the sum.
@@ -61,12 +61,12 @@ class Traits:
 
     @property
     def quantise(self) -> str | None:
-        """What makes its form of activations; None where that is f32."""
+        """The kernel that makes its form of activations; None for f32."""
         return None if self.activation == "f32" else f"quantise:{self.activation}"
 
     @property
     def whole(self) -> bool:
-        """Whether its quants, and those of its activations, come by whole blocks at ISA levels with `whole_blocks`."""
+        """True if its quants, and those of its activations, come block by block at ISA levels with `whole_blocks`."""
         return self.activation == "q8_whole"
 
     @property

@@ -63,7 +63,7 @@ class ObjectCache:
 
     @staticmethod
     def _shared_key(folder: Path) -> bytes:
-        """The user's own key, made once: a file that somebody else placed here cannot carry a right digest."""
+        """The user's own key, made once: a file placed here by another user has no valid digest."""
         path = folder / "key"
         for _ in range(2):
             try:

@@ -31,12 +31,12 @@ GAIN = 1.1  # at least: after a trial that found 1.07 prompts ran at 0.77 to 0.8
 
 @functools.cache
 def passed() -> bool:
-    """Whether tiles are right here, and faster than what is there without them."""
+    """True if tiles give right results here, faster than the level below."""
     return verdict().startswith(FASTER)
 
 
 def made() -> bool:
-    """Whether it is known already; else `passed` takes some seconds."""
+    """True if the verdict is cached; else `passed` takes some seconds."""
     cache = ObjectCache("amx")
     try:
         return _place(cache).is_file()

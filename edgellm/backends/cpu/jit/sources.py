@@ -55,7 +55,7 @@ def sources_digest(module: str) -> str:
 
 @functools.cache
 def _entries(folder: str) -> list[str]:
-    """What is in a folder of this back end; nothing where the program was frozen without sources."""
+    """The entries of a folder of this back end; none if the program was frozen without sources."""
     try:
         return [entry.path for entry in os.scandir(os.path.join(CPU, folder))]
     except OSError:
@@ -110,7 +110,7 @@ def _read(path: str, name: str) -> tuple[bytes, tuple[Definition, ...]]:
 
 
 def _from(imported: Definition, local: str, text: str) -> Iterator[Definition]:
-    """What `text` reads of something that its module imports and calls `local`: of a module the names that follow a dot."""
+    """The definitions that `text` reads of an import named `local`: of a module the names that follow a dot."""
     path, name = imported
     if name == MODULE:
         yield from ((path, each) for each in sorted({*re.findall(rf"\b{local}\.(\w+)", text)}))
@@ -120,7 +120,7 @@ def _from(imported: Definition, local: str, text: str) -> Iterator[Definition]:
 
 @functools.cache
 def _imports(path: str) -> dict[str, Definition]:
-    """What a source imports of this package, by the name that it has there."""
+    """The imports of a source from this package, by their names there."""
     found = dict[str, Definition]()
     for package, names in _IMPORT.findall(_text(path)):
         home, is_package = _module(package)

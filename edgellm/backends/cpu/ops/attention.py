@@ -132,8 +132,8 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     )
     variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias) + "_relative" * bool(buckets)
     learned = "_learned" * bool(sinks)
-    # Whether a thread reads only queries and keys that it has written itself. Cores that differ take the product before in chunks,
-    # which a record by threads must not follow without a barrier.
+    # A thread reads only queries and keys that it has written itself. Unequal cores take the product before in chunks, which a
+    # record by threads must not follow without a barrier.
     local = not (by_chunks[0] or shape.v_is_k_prefix or plan.layout.documents or system.cores_differ())
     read = (q, q_sink, plan.kept_in(state))
     plan.add(
@@ -181,7 +181,7 @@ def _shared_out(n_heads: int, shape: KVSpec) -> tuple[int, int]:
 
 
 def _group(queries: int, share: int) -> int:
-    """How many tokens go together, each with so many queries of a key head. `share`: a thread's part of the tokens of all heads."""
+    """Tokens of a group, each with so many queries of a key head. `share`: a thread's part of the tokens of all heads."""
     return max(1, abi.ATTENTION_GROUP // queries, min(LARGEST_GROUP // queries, share // GROUPS_OF_THREAD))
 
 
