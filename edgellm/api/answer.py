@@ -16,9 +16,8 @@ from edgellm.api.generation_options import PromptProgress
 from edgellm.api.loops import EVERY, repeats
 from edgellm.api.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.api.stop_text import StopText
-from edgellm.chat import ThinkingSplitter
-from edgellm.chat.families import CallSplitter
-from edgellm.chat.tools import ToolCall
+from edgellm.chat.channels import Channel, Reader
+from edgellm.chat.tools import CallDelta, ToolCall
 from edgellm.engine.conversation import Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.engine.request import Request
@@ -41,7 +40,8 @@ class AnswerSpec:
     decoder: StreamDecoder | None
     stops: StopText
     progress: PromptProgress | None = None
-    thinking: ThinkingSplitter | None = None  # for answers that may begin with thinking
+    reader: Reader | None = None  # tells channels apart
+    turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
     calls_back: bool = False  # whether the sampler calls processors
     messages: Visible | None = None  # of a conversation, for telling which of them are forgotten
     kept: int | None = None  # of the first tokens are never evicted; None: the sinks
@@ -49,9 +49,9 @@ class AnswerSpec:
     logprobs: int | None = None  # log probabilities of each token, and of so many of the likeliest
     stop_loops: bool = False  # end an answer that repeats itself
     parse: Callable[[str], Any] | None = None  # for the result
-    calls: CallSplitter | None = None  # for answers that may call tools
     drafter: Drafter | None = None
     vectors: PromptVectors | None = None  # in the place of some tokens of the prompt
+    not_enforced: tuple[str, ...] = ()  # keywords of the tools' schemas
 
 
 class Answer(Request):
@@ -64,7 +64,6 @@ class Answer(Request):
         limits = [limit for limit in (positions, spec.limit) if limit is not None]
         self.kept, self.vectors = spec.kept, spec.vectors
         self._spec, self._context, self._sinks = spec, context, sinks if spec.kept is None else spec.kept
-        self._stops = spec.stops if spec.stops else None
         self.drafts = spec.drafter is not None
         self.on_step = self._report if spec.progress is not None else None
         self.prepare = spec.sampler.prepare if spec.max_tokens != 0 else None
@@ -275,51 +274,65 @@ class Answer(Request):
         """The piece of the first token that was not shown; with all that was held back if the answer ends here."""
         token = self.ids[self._shown]
         self._shown += 1
-        decoder, stopped = self._spec.decoder, False
-        text = decoder.push(token) if decoder else ""
-        if self._stops is not None:
-            text, stopped = self._stops.push(text)
-        reason: StopReason | None = "stop" if stopped else None
-        if not stopped and self._shown == len(self.ids) and self._end in ("length", "context", "loop"):
+        decoder = self._spec.decoder
+        text, ended = self._up_to_end(decoder.push(token) if decoder else "")
+        reason: StopReason | None = "stop" if ended else None
+        if not ended and self._shown == len(self.ids) and self._end in ("length", "context", "loop"):
             reason = self._end
             text += self._rest()
-        self._piece = self._made(text, token, last=reason is not None)
+        self._piece, stopped = self._made(text, token, last=reason is not None)
+        reason = "stop" if stopped else reason
         if reason is None and self.cancelled:
             reason = "cancelled"
         if reason is not None:
             self._finish(reason)
 
-    def _made(self, text: str, token: int | None, *, last: bool) -> Piece:
-        """The next text as a piece, its thinking apart; noted for the result."""
-        thinking, splitter = "", self._spec.thinking
-        if splitter is not None:
-            thinking, text = splitter.push(text)
+    def _up_to_end(self, text: str) -> tuple[str, bool]:
+        """The text before one that ends the turn, and whether it is there."""
+        ends = self._spec.turn_ends
+        return ends.push(text) if ends is not None else (text, False)
+
+    def _made(self, text: str, token: int | None, *, last: bool) -> tuple[Piece, bool]:
+        """The next text as a piece, its channels apart, noted for the result; and whether a stop text ends it."""
+        reader, stops, stopped = self._spec.reader, self._spec.stops, False
+        parts: list[tuple[Channel, str | ToolCall | CallDelta]] = [(Channel.TEXT, text)]
+        if reader is not None:
+            parts = reader.push(text).parts
             if last:
-                held_thinking, held_text = splitter.flush()
-                thinking, text = thinking + held_thinking, text + held_text
-        calls, finder = list[ToolCall](), self._spec.calls
-        if finder is not None:
-            text, calls = finder.push(text)
-            if last:
-                held_text, held_calls = finder.flush()
-                text, calls = text + held_text, calls + held_calls
-            self._calls += calls
-        self._text += text.encode()
+                parts += reader.flush().parts
+        thinking, shown, calls, deltas = "", "", list[ToolCall](), list[CallDelta]()
+        for channel, part in parts:
+            if isinstance(part, CallDelta):
+                deltas.append(part)
+            elif isinstance(part, ToolCall):
+                shown += stops.flush()  # no stop text goes on behind a call
+                calls.append(part)
+            elif channel is Channel.THINKING:
+                thinking += part
+            else:
+                more, stopped = stops.push(part)
+                shown += more
+                if stopped:
+                    break
+        if last and not stopped:
+            shown += stops.flush()
+        self._calls += calls
+        self._text += shown.encode()
         self._thinking += thinking.encode()
         logprobs = self._logprobs[self._shown - self.n_prompt - 1] if token is not None and self._logprobs else None
-        return Piece(text, token, thinking, logprobs, tuple(calls))
+        return Piece(shown, token, thinking, logprobs, tuple(calls), tuple(deltas)), stopped
 
     def _rest(self) -> str:
-        """Text that was held back: a possible stop text, the bytes of an unfinished character."""
-        decoder, stops = self._spec.decoder, self._spec.stops
-        text, stopped = stops.push(decoder.flush() if decoder else "")
-        return text if stopped else text + stops.flush()
+        """Text that was held back: what could have ended the turn, the bytes of an unfinished character."""
+        decoder, ends = self._spec.decoder, self._spec.turn_ends
+        text, ended = self._up_to_end(decoder.flush() if decoder else "")
+        return text if ended or ends is None else text + ends.flush()
 
     def _last(self, reason: StopReason) -> None:
         """End here; a last piece brings the text that was held back, if any."""
-        piece = self._made(self._rest(), None, last=True)
-        self._piece = piece if piece or piece.thinking or piece.tool_calls else None
-        self._finish(reason)
+        piece, stopped = self._made(self._rest(), None, last=True)
+        self._piece = piece if piece or piece.thinking or piece.tool_calls or piece.call_deltas else None
+        self._finish("stop" if stopped else reason)
 
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
@@ -346,4 +359,6 @@ class Answer(Request):
             logprobs,
             tuple(self._calls),
             parse=self._spec.parse,
+            stop_text=self._spec.stops.found,
+            not_enforced=self._spec.not_enforced,
         )

@@ -17,6 +17,9 @@ class ChatKeywords(GenerationKeywords, total=False):
     """The keywords of `chat`."""
 
     tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None  # what the model may call
+    tool_choice: str | Mapping[str, Any] | None  # "auto", "required", "none", or a tool's name, also as OpenAI writes it
+    parallel_tool_calls: bool | None  # False: one call at most, behind which the answer ends
+    response_format: Mapping[str, Any] | None  # the form of the answer, as OpenAI writes it
     run_tools: bool  # carry its calls out and go on
     max_rounds: int  # of calls that are carried out, at most
     template_options: Mapping[str, Any] | None  # what else the template asks for
@@ -28,6 +31,25 @@ def generation_part(options: ChatKeywords) -> GenerationKeywords:
     """The options that every generation has."""
     ours = ChatKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
     return {name: value for name, value in options.items() if name not in ours}  # type: ignore[return-value]  # a part of it
+
+
+def form_of(given: object) -> Mapping[str, Any] | bool | None:
+    """The schema that OpenAI's `response_format` asks for, None for any text. Raises OptionError."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        described = given.get("json_schema")
+        match given.get("type"):
+            case "text":
+                return None
+            case "json_object":
+                return schema if isinstance(schema := given.get("schema"), Mapping) else {"type": "object"}
+            case "json_schema" if isinstance(described, Mapping) and isinstance(described.get("schema"), Mapping | bool):
+                return schema if isinstance(schema := described["schema"], bool) else dict(schema)
+    raise OptionError(
+        f'response_format={shown(given)} is not possible; give {{"type": "text"}}, {{"type": "json_object"}}, or '
+        '{"type": "json_schema", "json_schema": {"schema": ...}}.'
+    )
 
 
 def check_rounds(asked: object) -> int:

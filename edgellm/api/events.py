@@ -29,6 +29,8 @@ class EventMaker:
             yield Event("thinking", item.thinking, self._taken())
         if item:
             yield Event("text", str(item), self._taken())
+        for delta in item.call_deltas:
+            yield Event("call_delta", call_delta=delta)
         for call in item.tool_calls:
             yield Event("tool_call", "", self._taken(), call)
 

@@ -26,8 +26,8 @@ class Form:
 
     grammar: str
     parse: Callable[[str], Any] | None = None  # Any: what the caller's schema says
+    json: bool = False  # it describes JSON
     names_tokens: bool = False  # it names tokens, which only the vocabulary can tell whether they exist
-    marked: bool = False  # it has the marks around answers itself
 
 
 def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None:
@@ -74,7 +74,7 @@ def _schema(given: object) -> Form:
     parse: Callable[[str], Any] = json.loads
     if is_pydantic(given):
         parse = given.model_validate_json  # type: ignore[attr-defined]  # is_pydantic has looked
-    return Form(json_grammar(schema_of(given)), parse)
+    return Form(json_grammar(schema_of(given)), parse, json=True)
 
 
 def _choices(given: object) -> Form:

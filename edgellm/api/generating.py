@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 from edgellm.api.async_ import AsyncTwins, Prompt
-from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_think, generation_part
+from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_think, form_of, generation_part
 from edgellm.api.context_policy import ContextPolicy, fit
 from edgellm.api.generation_options import GenerationKeywords, parse
 from edgellm.api.grammar_vocabulary import Free
 from edgellm.api.prompting import Prompting, check_messages, encoder
 from edgellm.api.records import Generation
 from edgellm.api.stream import Stream
-from edgellm.api.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
+from edgellm.api.tools import MAX_ROUNDS, check_tools, chosen, run_rounds, toolbox
 from edgellm.arguments import check_flag
 from edgellm.chat import Message, marks_of, splitter_of
 from edgellm.engine.conversation import SessionCache
@@ -95,15 +95,23 @@ class Generating(AsyncTwins, Prompting):
         stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
         given = check_tools(options.get("tools"))
         template = model.tool_template if given else model.template
-        tools = toolbox(given, template)
+        tools = chosen(toolbox(given, template), options.get("tool_choice"), options.get("parallel_tool_calls"))
         if runs:
             if stream or tools is None:
                 raise OptionError("run_tools needs tools, and no stream=True: read the calls of a stream from its events.")
             again: ChatKeywords = {**options, "run_tools": False}
             rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
-            return run_rounds(lambda more: self.chat(more, **again), messages, tools, rounds)
+            later: ChatKeywords = {**again, "tool_choice": None}  # a call that must come comes first
+            n = len(messages)
+            return run_rounds(lambda more: self.chat(more, **(again if len(more) == n else later)), messages, tools, rounds)
         think, budget = check_think(options.get("think")), check_budget(options.get("think_budget"))
-        asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
+        wanted = form_of(options.get("response_format"))
+        if wanted is not None and options.get("schema") is not None:
+            raise OptionError("response_format and schema were given together; an answer has one form.")
+        own = generation_part(options)
+        if wanted is not None:
+            own["schema"] = wanted
+        asked = parse(own, context=model.context, more_stops=template.stops, stop_loops=True)
         seen = fit(
             messages,
             encoder(model, template, tools, think, options.get("template_options")),
@@ -121,7 +129,8 @@ class Generating(AsyncTwins, Prompting):
             )
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
-            splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None)
+            stray = budget is not None or model.tokenizer.token_id(marks.close) is not None
+            splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None, stray=stray)
             free = Free(splitter.inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")

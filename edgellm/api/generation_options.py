@@ -58,24 +58,25 @@ class GenerationOptions:
     stop_loops: bool = False
     draft: str | None = None
     priority: Priority | None = None
+    turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
 
 
 def parse(
     options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (), stop_loops: bool = False
 ) -> GenerationOptions:
-    """Sort out `options`; `more_stops` join the user's, and `stop_loops` stands for None.
+    """Sort out `options`; `more_stops` end a turn, and `stop_loops` stands for None.
 
     Raises OptionError, SchemaError, but leaves sampling options to the sampler.
     """
     given = as_texts(options.get("stop"))
     form = find_form(options, stops=bool(given))
-    stops = StopText(given, () if form else more_stops)  # in a form they would be part of a text
+    turn_ends = StopText(more_stops) if more_stops and not form else None  # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
     _check_names(sampling)
     policy, loops = options.get("context_policy"), options.get("stop_loops")
     return GenerationOptions(
         _limit(options.get("max_tokens", "context"), context),
-        stops,
+        StopText(given),
         options.get("processors", ()),
         cast(SamplingKeywords, sampling),
         check_progress(options.get("progress"), "(done, total) tokens"),
@@ -85,6 +86,7 @@ def parse(
         stop_loops if loops is None else check_flag("stop_loops", loops),
         _draft(options.get("draft")),
         None if (priority := options.get("priority")) is None else check_priority(priority),
+        turn_ends,
     )
 
 

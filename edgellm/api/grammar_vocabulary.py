@@ -8,11 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgellm.api.call_grammars import CallGrammars
 from edgellm.api.form import Form, check_grammar, marks_in
+from edgellm.api.tools import Toolbox
 from edgellm.chat.families import harmony, with_form
 from edgellm.chat.thinking import HARMONY, THINK, Marks
+from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
-from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
+from edgellm.sampling.json_limits import JsonLimits
 from edgellm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -36,44 +39,75 @@ class GrammarVocabulary:
         self._lock = threading.Lock()
         self._tree: LLTokenizer | None = None
         self._building: threading.Thread | None = None
-        self._marked: dict[Marks, ThinkingTokens] = {}
+        self._marked: dict[Marks | None, ChannelTokens] = {}
 
-    def constraint(self, form: Form | None, free: Free | None) -> TokenConstraint | None:
-        """What keeps an answer in its form, behind its thinking. Raises SchemaError."""
+    def constraint(self, form: Form | None, free: Free | None, tools: Toolbox | None = None) -> TokenConstraint | None:
+        """What keeps an answer in its form behind its thinking, and calls in their grammar. Raises SchemaError."""
+        mark = marks_in(self._tokenizer)
+        if tools is not None and tools.format.grammar is not None:  # it has text and thinking as well
+            return self._formed(tools.form(mark, free.budget if free else None))
         if free is not None and free.marks is HARMONY and (form or free.budget is not None):
-            whole = harmony.formed(form.grammar if form else None, marks_in(self._tokenizer), free.budget)
+            whole = harmony.formed(form.grammar if form else None, mark, free.budget)
             return self._formed(Form(whole, names_tokens=form is not None and form.names_tokens))
-        if form is not None and free is not None and free.marks.answer is not None and not form.marked:
-            mark = marks_in(self._tokenizer)(free.marks.answer.open)
-            form = replace(form, grammar=with_form(f"start: {mark}? @form", form.grammar))
+        if form is not None and free is not None and free.marks.answer is not None:
+            form = replace(form, grammar=with_form(f"start: {mark(free.marks.answer.open)}? @form", form.grammar))
+        if tools is not None:
+            form = tools.first_call(mark)
         inner = self._formed(form) if form is not None else None
-        if free is None or (inner is None and free.budget is None):
+        calls, once = (self._calls(tools), tools.once) if tools is not None else (None, False)
+        if calls is None and (free is None or (inner is None and free.budget is None)):
             return inner
-        return FreeThinking(inner, self._thinking(free.marks), inside=free.inside, may_open=free.may_open, budget=free.budget)
+        if free is None:
+            return ChannelConstraint(Channels(self._channel_tokens(None), inner, calls, once=once))
+        tokens = self._channel_tokens(free.marks)
+        return ChannelConstraint(
+            Channels(tokens, inner, calls, inside=free.inside, may_open=free.may_open, budget=free.budget, once=once)
+        )
+
+    def _calls(self, tools: Toolbox) -> CallGrammars:
+        grammars = tools.grammars(marks_in(self._tokenizer))
+        self._start_building()
+        return CallGrammars(tools, grammars, self._built, self._n_vocab + 1, self._tokenizer)
+
+    def _start_building(self) -> None:
+        with self._lock:
+            if self._building is None:
+                self._building = threading.Thread(target=self._built, name="edgellm-grammar", daemon=True)
+                self._building.start()
 
     def _formed(self, form: Form) -> TokenConstraint:
         from llguidance import LLMatcher
 
         if form.names_tokens:
             check_grammar(form.grammar, "grammar", self._built())
-        with self._lock:
-            if self._building is None:
-                self._building = threading.Thread(target=self._built, name="edgellm-grammar", daemon=True)
-                self._building.start()
-        return GrammarConstraint(lambda: LLMatcher(self._built(), form.grammar, log_level=0), self._n_vocab + 1)
+        self._start_building()
+        limits = self._json_limits if form.json else None
+        return GrammarConstraint(lambda: LLMatcher(self._built(), form.grammar, log_level=0), self._n_vocab + 1, limits)
+
+    @cached_property
+    def _json_limits(self) -> JsonLimits:
+        return JsonLimits([*self._pieces, b""], self._n_vocab + 1)
 
     @cached_property
     def _pieces(self) -> Sequence[bytes]:
         pieces = [self._tokenizer.piece(token) for token in range(self._tokenizer.vocab_size)]
         return pieces + [b""] * (self._n_vocab - len(pieces))
 
-    def _thinking(self, marks: Marks) -> ThinkingTokens:
+    def _channel_tokens(self, marks: Marks | None) -> ChannelTokens:
         if marks not in self._marked:
-            tokenizer, close = self._tokenizer, marks.close
-            closing = tokenizer.encode_trusted(close, ((0, len(close)),), add_special=False)
-            self._marked[marks] = ThinkingTokens(
-                self._pieces, opening=tokenizer.token_id(marks.token), closing=closing, close=close.encode(), ends=tokenizer.eog_ids
-            )
+            tokenizer = self._tokenizer
+            if marks is None:
+                self._marked[marks] = ChannelTokens(self._pieces, ends=tokenizer.eog_ids)
+            else:
+                close = marks.close
+                closing = tokenizer.encode_trusted(close, ((0, len(close)),), add_special=False)
+                self._marked[marks] = ChannelTokens(
+                    self._pieces,
+                    opening=tokenizer.token_id(marks.token),
+                    closing=closing,
+                    close=close.encode(),
+                    ends=tokenizer.eog_ids,
+                )
         return self._marked[marks]
 
     def _built(self) -> LLTokenizer:

@@ -32,6 +32,7 @@ from edgellm.api.vision import Seeing, mixed_runs, woven
 from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
 from edgellm.chat.images import Image
+from edgellm.chat.channels import Reader
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
@@ -250,12 +251,9 @@ class Model(Generating, AsyncEmbedding, Seeing):
                 limit=limit,
             )
         options = self.sampling_options(**asked.sampling).options
-        needed = asked.stops or asked.form or free or tools  # they need a tokenizer, or raise
+        needed = asked.stops or asked.turn_ends or asked.form or free or tools  # they need a tokenizer, or raise
         tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
-        form = tools.form(tokenizer, free.budget if free else None) if tools and tokenizer else asked.form
-        if tools and tools.format.grammar is not None:
-            free = None  # its grammar has the thinking as well
         suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
         sampler = Sampler(
             options,
@@ -265,7 +263,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
             suppressed=suppressed,
             vocabulary=self._token_texts if tokenizer else None,
             processors=asked.processors,
-            constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None,
+            constraint=self._grammar_vocabulary.constraint(asked.form, free, tools) if asked.form or free or tools else None,
         )
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
@@ -279,7 +277,8 @@ class Model(Generating, AsyncEmbedding, Seeing):
             decoder,
             asked.stops,
             asked.progress,
-            thinking,
+            Reader(thinking, tools.splitter() if tools else None) if thinking or tools else None,
+            asked.turn_ends,
             calls_back=bool(asked.processors),
             messages=messages,
             limit=limit,
@@ -287,7 +286,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
             logprobs=asked.logprobs,
             stop_loops=asked.stop_loops,
             parse=asked.form.parse if asked.form else None,
-            calls=tools.splitter() if tools else None,
+            not_enforced=tools.not_enforced if tools else (),
             drafter=self._drafts.drafter(
                 self,
                 asked.draft,

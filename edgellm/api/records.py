@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple  # Any: what a caller's schema stands for
 
 from edgellm.chat.templates import Message
-from edgellm.chat.tools import ToolCall
+from edgellm.chat.tools import CallDelta, ToolCall
 
 StopReason = Literal["eog", "stop", "length", "context", "loop", "cancelled"]
 
@@ -27,14 +27,15 @@ class Piece(str):
     `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
     the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
     answers has thought; it is not part of the answer, nor of the piece's own text. `logprobs` are the token's, where they were
-    asked for; `tool_calls` are the calls that are complete with it.
+    asked for; `tool_calls` are the calls that are complete with it, `call_deltas` pieces of those that are being written.
     """
 
-    __slots__ = ("logprobs", "thinking", "token_id", "tool_calls")
+    __slots__ = ("call_deltas", "logprobs", "thinking", "token_id", "tool_calls")
     token_id: int | None
     thinking: str
     logprobs: TokenLogprobs | None
     tool_calls: tuple[ToolCall, ...]
+    call_deltas: tuple[CallDelta, ...]
 
     def __new__(
         cls,
@@ -43,14 +44,16 @@ class Piece(str):
         thinking: str = "",
         logprobs: TokenLogprobs | None = None,
         tool_calls: tuple[ToolCall, ...] = (),
+        call_deltas: tuple[CallDelta, ...] = (),
     ) -> Piece:
         piece = super().__new__(cls, text)
         piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
+        piece.call_deltas = call_deltas
         return piece
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         """For copy and pickle."""
-        return str(self), self.token_id, self.thinking, self.logprobs, self.tool_calls
+        return str(self), self.token_id, self.thinking, self.logprobs, self.tool_calls, self.call_deltas
 
 
 class PromptRead(NamedTuple):
@@ -71,17 +74,19 @@ class Event(NamedTuple):
     """What happens to an answer, by its kind.
 
     "prompt": another part of the prompt was read, `prompt` says how far. "thinking" and "text": `text` is to be shown; `logprobs`
-    are of the tokens that brought it, where they were asked for. "tool_call": `tool_call` is complete. "evicted": the context is
+    are of the tokens that brought it, where they were asked for. "call_delta": a piece of a call was written. "tool_call":
+    `tool_call` is complete, and its deltas together are the JSON of its arguments. "evicted": the context is
     full, and `evicted` is no longer seen; once per answer, when it begins. "done": the last one, with the whole `result`.
     """
 
-    kind: Literal["prompt", "thinking", "text", "tool_call", "evicted", "done"]
+    kind: Literal["prompt", "thinking", "text", "call_delta", "tool_call", "evicted", "done"]
     text: str = ""
     logprobs: tuple[TokenLogprobs, ...] = ()
     tool_call: ToolCall | None = None
     prompt: PromptRead | None = None
     evicted: Eviction | None = None
     result: Generation | None = None
+    call_delta: CallDelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ class Generation:
     are used up), "loop" (it repeated itself), "cancelled" (closed early). `seed`: with it the same call gives the same answer.
     `thinking`: what a model has thought between <think> and </think> before it answered a conversation; it is not in `text`.
     `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
+    `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of the tools' schemas that their arguments may break.
     `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
     """
 
@@ -139,6 +145,8 @@ class Generation:
     tool_calls: tuple[ToolCall, ...] = ()
     messages: tuple[Message, ...] = ()
     parse: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+    stop_text: str | None = None
+    not_enforced: tuple[str, ...] = ()
 
     @property
     def parsed(self) -> Any:

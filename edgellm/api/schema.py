@@ -12,61 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from edgellm.api.schema_values import LONG, check_values, move_within
-from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH, moved
+from edgellm.chat.schemas import ANNOTATIONS, ENFORCED, LISTS, MAPPINGS, MAX_DEPTH, held, mapped, moved
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]  # Any: JSON
 
-# What llguidance enforces, and what says nothing about values. All other keywords are refused.
-ENFORCED = frozenset(
-    {
-        "type",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "$ref",
-        "$defs",
-        "definitions",
-        "items",
-        "prefixItems",
-        "minItems",
-        "maxItems",
-        "properties",
-        "additionalProperties",
-        "patternProperties",
-        "required",
-        "minProperties",
-        "maxProperties",
-        "minLength",
-        "maxLength",
-        "pattern",
-        "format",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-    }
-)
-SILENT = frozenset(
-    {
-        "title",
-        "description",
-        "default",
-        "examples",
-        "example",
-        "$comment",
-        "$schema",
-        "$id",
-        "$anchor",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "discriminator",
-    }
-)
 MAX_NESTING = 110  # levels of JSON that llguidance reads, less those of a call around them
 PLAIN: dict[object, str] = {
     str: "string",
@@ -83,7 +33,7 @@ def check(schema: object) -> None:
     """Raises SchemaError for a keyword that would not be enforced, naming it and where it stands."""
     for path, part in _parts(schema, "", 0):
         for key in part:
-            if key not in ENFORCED and key not in SILENT and (not str(key).startswith("x-") or key == "x-guidance"):
+            if key not in ENFORCED and key not in ANNOTATIONS and (not str(key).startswith("x-") or key == "x-guidance"):
                 raise SchemaError(
                     f"schema{path} has {shown(key)}, which cannot be enforced; leave it out, or say it in other keywords."
                 )
@@ -134,7 +84,7 @@ def as_json(schema: object) -> str:
                 f"the schema nests deeper than {MAX_NESTING} levels; give a flatter one, with $defs for what repeats."
             )
         check(schema)
-        text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(mapped(schema, held), allow_nan=False, ensure_ascii=False)
         text.encode()  # lone surrogates are no JSON
         if not LONG.search(text):
             return text

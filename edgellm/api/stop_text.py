@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from edgellm.errors import OptionError
 
@@ -10,10 +10,11 @@ from edgellm.errors import OptionError
 class StopText:
     """Passes text on until one of the stop texts is complete. Holds back less than the longest of them."""
 
-    def __init__(self, stops: str | Iterable[str] | None, more: Sequence[str] = ()) -> None:
-        self._stops = (*as_texts(stops), *more)
+    def __init__(self, stops: str | Iterable[str] | None) -> None:
+        self._stops = as_texts(stops)
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
+        self.found: str | None = None  # the one that is complete
 
     def __bool__(self) -> bool:
         """Whether there is anything to stop at."""
@@ -24,10 +25,11 @@ class StopText:
         if not self._stops:
             return text, False
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held = ""
-            return text[: min(found)], True
+            at, self.found = min(found)
+            return text[:at], True
         keep = self._beginning(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
-from edgellm.api.form import Form, check_grammar, marks_in
+from edgellm.api.form import Form, check_grammar
 from edgellm.api.records import Generation
 from edgellm.api.schema import as_json, parameters_of
-from edgellm.chat.families import CallSplitter, Format, find_format, tool_grammar, unknown_mark
-from edgellm.chat.schemas import arguments_schema, check_keywords
+from edgellm.arguments import check_flag
+from edgellm.chat.families import CallSplitter, Format, Mark, call_grammar, find_format, plain, unknown_mark, ways
+from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
@@ -31,6 +32,14 @@ class Toolbox:
     tools: tuple[Tool, ...]
     functions: Mapping[str, Function]  # those that can be called, by name
     format: Format
+    allowed: tuple[Tool, ...] = ()  # those that may be called now
+    must: bool = False  # one of them must be
+    once: bool = False  # one call is all
+
+    @property
+    def not_enforced(self) -> tuple[str, ...]:
+        """Keywords of the tools' schemas that arguments may break."""
+        return tuple(dict.fromkeys(key for tool in self.tools for key in not_enforced(tool.parameters)))
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -45,11 +54,26 @@ class Toolbox:
         """Control tokens that the answer's text must hold for the parser."""
         return frozenset(token for text in self.format.markers if (token := tokenizer.token_id(text)) is not None)
 
-    def form(self, tokenizer: Tokenizer, think_budget: int | None) -> Form:
-        """What keeps arguments within their schemas; the text around calls is free. Raises SchemaError."""
-        grammar = tool_grammar(self.format, self.tools, marks_in(tokenizer), think_budget)
+    def form(self, mark: Mark, think_budget: int | None) -> Form:
+        """The grammar of whole answers, of formats that mark text as well. Raises SchemaError."""
+        assert self.format.grammar is not None
+        grammar = self.format.grammar(plain(self.allowed or self.tools), mark, think_budget, self.must)
         check_grammar(grammar, "tools")
-        return Form(grammar, marked=True)
+        return Form(grammar)
+
+    def grammars(self, mark: Mark) -> dict[str, str]:
+        """The grammars of calls behind their openers, by the format's name. Raises SchemaError."""
+        tools = self.allowed or self.tools
+        found = {format.name: call_grammar(format, tools, mark, once=self.once) for format in ways(self.format, plain(tools))}
+        for grammar in found.values():
+            check_grammar(grammar, "tools")
+        return found
+
+    def first_call(self, mark: Mark) -> Form | None:
+        """What must stand in the text before all else; None where text may. Raises SchemaError."""
+        if not self.must or self.format.grammar is not None:
+            return None
+        return Form(call_grammar(self.format, self.allowed or self.tools, mark, opener=True, once=self.once))
 
 
 def check_tools(given: object) -> Sequence[object]:
@@ -59,6 +83,28 @@ def check_tools(given: object) -> Sequence[object]:
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise OptionError("tools is not a list; give functions, or descriptions with a name and parameters.")
     return given
+
+
+def chosen(tools: Toolbox | None, choice: object, parallel: object) -> Toolbox | None:
+    """The tools under `tool_choice` and `parallel_tool_calls`; None where none may be called. Raises OptionError."""
+    together = True if parallel is None else check_flag("parallel_tool_calls", parallel)
+    if isinstance(choice, Mapping):
+        function = choice.get("function", choice)
+        choice = function.get("name") if isinstance(function, Mapping) and choice.get("type", "function") == "function" else choice
+        named = True
+    else:
+        named = choice not in (None, "auto", "required", "none")
+    if tools is None:
+        if named or choice == "required":
+            raise OptionError(f"tool_choice={shown(choice)} needs tools; give them, or leave it out.")
+        return None
+    if choice == "none" and not named:
+        return None
+    allowed = tuple(tool for tool in tools.tools if not named or tool.name == choice)
+    if not allowed:
+        names = ", ".join(tool.name for tool in tools.tools)
+        raise OptionError(f'tool_choice={shown(choice)} is not possible; give "auto", "required", "none" or one of {names}.')
+    return replace(tools, allowed=allowed, must=named or choice == "required", once=not together)
 
 
 def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:

@@ -1,115 +1,115 @@
-"""Answers in gpt-oss's harmony format, messages in channels: told apart into thinking, answer and calls while they are written."""
+"""The channels of an answer, thinking, text and calls: told apart while it is written, by a table of marks for each family.
+
+Thinking and text accept anything, the text the answer's form if it has one, a call its family's grammar. Thinking ends at its
+closing mark, a call's opener or its budget; text at a call's opener; a call at its closer, or where it is complete. A stop text
+ends the answer in the text alone. An end token ends it anywhere but within a call, and in thinking where no form must follow.
+
+The marks are data: `thinking.Marks` of the thinking, `families.Format` of the calls. `Reader` reads an answer's text;
+`sampling.channels` keeps its tokens to the same channels.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from dataclasses import dataclass, field
+from enum import Enum
 
+from edgellm.chat.families import CallSplitter, Segment
+from edgellm.chat.messages import ChannelSplitter
 from edgellm.chat.thinking import HARMONY, Marks, ThinkingSplitter, opens_thinking
-
-START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
-BEGINNINGS = (CHANNEL, START, " to=")  # of a header, behind the <|start|>assistant of the prompt
-MAX_HEADER = 300  # characters
-BETWEEN = "\n\n"  # between messages that were apart
+from edgellm.chat.tools import CallDelta, ToolCall
 
 
-class ChannelSplitter(ThinkingSplitter):
-    """Thinking is what stands in the channel "analysis". A call, a message to somebody, stays as it is for the parser of calls."""
+class Channel(Enum):
+    """Where a part of an answer stands."""
 
-    def __init__(self) -> None:
-        super().__init__(inside=False, marks=HARMONY)
-        self._where: Literal["start", "header", "thinking", "answer", "call", "between"] = "start"
-        self._text = ""  # still to be told
-        self._said = set[str]()  # parts that have had a message
-        self._apart = False  # the message begun is not the first of its part
+    THINKING = "thinking"
+    TEXT = "text"
+    CALL = "call"
 
-    def push(self, text: str) -> tuple[str, str]:
-        self._text += text
-        thinking, answer = "", ""
-        while True:
-            before = (self._where, len(self._text))
-            part, shown = self._where, self._next()
-            if shown and part == "thinking":
-                thinking += shown
+
+@dataclass(slots=True)
+class Said:
+    """What can be told of an answer now: parts in their order, each a text of a channel or a call."""
+
+    parts: list[tuple[Channel, str | ToolCall | CallDelta]] = field(default_factory=list)
+
+    def add(self, channel: Channel, part: str | ToolCall | CallDelta) -> None:
+        if part:
+            self.parts.append((channel, part))
+
+
+class Reader:
+    """Tells an answer's channels apart, piece by piece."""
+
+    def __init__(self, thinking: ThinkingSplitter | None = None, calls: CallSplitter | None = None) -> None:
+        self._thinking, self._calls = thinking, calls
+        # Calls stand in the thinking as well, but for gpt-oss, whose thinking is a message of its own.
+        self._calls_first = calls is not None and not isinstance(thinking, ChannelSplitter)
+        self._steps = re.compile(rf"[^{re.escape(thinking.marks.close[-1])}]*.", re.DOTALL) if thinking is not None else None
+
+    def push(self, text: str) -> Said:
+        """What can be told now."""
+        said = Said()
+        if not self._calls_first or self._calls is None:
+            self._split(text, said)
+            return said
+        while text:
+            step = text
+            if self._thinking is not None and self._thinking.thinks and self._steps is not None:
+                found = self._steps.match(text)  # up to where the thinking may end
+                step = found[0] if found is not None else text
+            text = text[len(step) :]
+            self._calls.thinking = self._thinking is not None and self._thinking.thinks
+            self._tell(self._calls.segments(step), said)
+        return said
+
+    def flush(self) -> Said:
+        """What was held back, at the end of the answer."""
+        said = Said()
+        if self._calls_first and self._calls is not None:
+            self._tell(self._calls.rest(), said)
+        if self._thinking is not None:
+            thinking, text = self._thinking.flush()
+            said.add(Channel.THINKING, thinking)
+            self._say(text, said)
+        if not self._calls_first and self._calls is not None:
+            self._add(self._calls.rest(), said)
+        return said
+
+    def _tell(self, segments: list[Segment], said: Said) -> None:
+        for segment in segments:
+            if not isinstance(segment, str):
+                said.add(Channel.CALL, segment)
+            elif self._thinking is None:
+                said.add(Channel.TEXT, segment)
             else:
-                answer += shown
-            if (self._where, len(self._text)) == before:
-                return thinking, answer
+                thought = self._thinking.thinks
+                self._split(segment, said)
+                if thought and not self._thinking.thinks and self._calls is not None:
+                    self._calls.restart()
 
-    def flush(self) -> tuple[str, str]:
-        held, self._text = self._text, ""
-        if self._where == "between":
-            held = held.removeprefix(END)
-        elif self._where == "header" and held.startswith((CHANNEL, START)):
-            held = ""  # the header of a message that was cut
-        return (held, "") if self._where == "thinking" else ("", held)
+    def _split(self, text: str, said: Said) -> None:
+        thinking = ""
+        if self._thinking is not None:
+            thinking, text = self._thinking.push(text)
+        said.add(Channel.THINKING, thinking)
+        self._say(text, said)
 
-    def _next(self) -> str:
-        """What can be told of the text that is there."""
-        match self._where:
-            case "start":
-                if any(self._text.startswith(begin) for begin in BEGINNINGS):
-                    self._where = "header"
-                elif not any(begin.startswith(self._text) for begin in BEGINNINGS):
-                    self._where = "answer"
-                return ""
-            case "header":
-                return self._header()
-            case "between":
-                return self._between()
-            case "call":
-                text, self._text = self._text, ""
-                return text
-            case _:
-                return self._body()
-
-    def _header(self) -> str:
-        header, mark, rest = self._text.partition(MESSAGE)
-        if not mark:
-            if len(self._text) <= MAX_HEADER:
-                return ""
-            self._where = "answer"  # it was none
-            text, self._text = self._text, ""
-            return text
-        self._text = rest
-        header = header.removeprefix(START + "assistant")
-        if "to=" in header:
-            self._where = "call"
-            return header + mark
-        self._where = "thinking" if header.removeprefix(CHANNEL).strip() == "analysis" else "answer"
-        self._apart = self._where in self._said
-        return ""
-
-    def _body(self) -> str:
-        """A message up to its end, or to the next one's beginning; behind an empty line where one came before."""
-        part, text = self._where, self._text
-        found = [(at, mark) for mark in (END, START, CHANNEL) if (at := text.find(mark)) >= 0]
-        if found:
-            until, mark = min(found)
-            self._where = "between" if mark == END else "header"
+    def _say(self, text: str, said: Said) -> None:
+        if self._calls is None or self._calls_first:
+            said.add(Channel.TEXT, text)
         else:
-            until = len(text) - max(
-                (n for mark in (END, START, CHANNEL) for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0
-            )
-        shown, self._text = text[:until], text[until:]
-        if shown:
-            shown, self._apart = BETWEEN * self._apart + shown, False
-            self._said.add(part)
-        return shown
+            self._add(self._calls.segments(text), said)
 
-    def _between(self) -> str:
-        """Behind <|end|>: the next message follows, or it was text."""
-        rest = self._text.removeprefix(END)
-        if rest.startswith(START):
-            self._text, self._where = rest, "header"
-        elif rest and not START.startswith(rest):
-            self._where = "answer"
-            text, self._text = self._text, ""
-            return text
-        return ""
+    def _add(self, segments: list[Segment], said: Said) -> None:
+        for segment in segments:
+            said.add(Channel.TEXT if isinstance(segment, str) else Channel.CALL, segment)
 
 
-def splitter_of(prompt: str, marks: Marks, *, formed: bool = False) -> ThinkingSplitter:
-    """What tells thinking from the answer to a rendered conversation; `formed`: the answer follows a grammar."""
+def splitter_of(prompt: str, marks: Marks, *, formed: bool = False, stray: bool = False) -> ThinkingSplitter:
+    """What tells thinking from the answer to a rendered conversation; `formed`: the answer follows a grammar; `stray`: a closing
+    mark that comes in the text means nothing."""
     if marks is HARMONY:
         return ChannelSplitter()
-    return ThinkingSplitter(inside=opens_thinking(prompt, marks), marks=marks, formed=formed)
+    return ThinkingSplitter(inside=opens_thinking(prompt, marks), marks=marks, formed=formed, stray=stray)

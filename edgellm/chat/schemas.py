@@ -2,19 +2,107 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any  # Any: JSON
+from typing import Any, NamedTuple  # Any: JSON
 
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]
 MAX_DEPTH, MAX_VARIANTS = 100, 64
 LISTS, MAPPINGS = ("anyOf", "oneOf", "allOf", "prefixItems"), ("properties", "patternProperties", "$defs", "definitions")
+# What llguidance enforces, and what says nothing about values. All other keywords are refused, or dropped in tools.
+ENFORCED = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "definitions",
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "properties",
+        "additionalProperties",
+        "patternProperties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+    }
+)
+ANNOTATIONS = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "$comment",
+        "$schema",
+        "$id",
+        "$anchor",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+        "contentEncoding",
+        "contentMediaType",
+    }
+)
+# What patterns have that llguidance has not: look-around, references back, borders of words.
+UNKNOWN_PATTERN = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?[=!<]|\\[1-9bBAZ])")
 JOINTS = ("$ref", "allOf", "anyOf", "oneOf")
 VALUES = ("const", "default", "example")  # may be null
 # Formats that llguidance enforces; others only describe an argument.
 FORMATS = frozenset({"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"})
+
+
+_YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_DATE = (
+    f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
+    f"02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
+)
+_CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_CLOCK})"
+_HOURS = "T(?:[0-9]{1,4}H(?:[0-9]{1,4}M)?(?:[0-9]{1,4}S)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}S)"
+_DAYS = "(?:[0-9]{1,3}Y(?:[0-9]{1,3}M)?(?:[0-9]{1,4}D)?|[0-9]{1,3}M(?:[0-9]{1,4}D)?|[0-9]{1,4}D)"
+# Dates that the calendar has, times without leap seconds, durations that a timedelta holds: llguidance's formats allow others.
+HELD = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DATE}T{_TIME}$",
+    "duration": f"^P(?:[0-9]{{1,4}}W|{_DAYS}(?:{_HOURS})?|{_HOURS})$",
+}
+
+
+def held(part: Schema) -> Schema:
+    """A schema whose dates, times and durations are such as Python has."""
+    kind = part.get("format")
+    if kind not in HELD:
+        return part
+    rest = {key: value for key, value in part.items() if key != "format"}
+    pattern = {"type": "string", "pattern": HELD[kind]}
+    if "pattern" in part:
+        return {**rest, "allOf": [*part.get("allOf", ()), pattern]}
+    if part.get("type") == "string":
+        return {**rest, "pattern": HELD[kind]}
+    return {"allOf": [rest, {"anyOf": [pattern, {"type": [each for each in TYPES if each != "string"]}]}]}
 
 
 def _texts(value: object) -> bool:
@@ -90,11 +178,37 @@ def check_keywords(name: str, schema: Schema) -> None:
     mapped(schema, check)
 
 
+def not_enforced(parameters: Mapping[str, Any]) -> list[str]:
+    """Keywords of a tool's schema that `arguments_schema` leaves out although they say something of values."""
+    dropped: dict[str, None] = {}
+
+    def look(part: Schema) -> Schema:
+        plain = _plain(part)
+        for key, value in part.items():
+            kept = key in plain or key in ANNOTATIONS or key in SAYS_NOTHING or value is None
+            if not kept and not (key == "uniqueItems" and value is False) and not (key == "items" and "prefixItems" in plain):
+                dropped[key] = None
+        if "oneOf" in part:
+            dropped["oneOf"] = None
+        return part
+
+    mapped(parameters, look)
+    return list(dropped)
+
+
 def _plain(part: Schema) -> Schema:
     found = {key: value for key, value in part.items() if value is not None or key in VALUES}
-    found.pop("strict", None)
-    if found.get("propertyNames") in ({"type": "string"}, {}, True):  # as all names are
-        del found["propertyNames"]
+    if isinstance(found.get("items"), list | tuple) and "prefixItems" not in found:  # as drafts up to 7 write tuples
+        found["prefixItems"] = [mapped(each, _plain) for each in found["items"]]
+        found["items"] = mapped(found.get("additionalItems", True), _plain)
+    if "oneOf" in found and "anyOf" not in found:  # alternatives may overlap
+        found["anyOf"] = found.pop("oneOf")
+    if isinstance(found.get("pattern"), str) and UNKNOWN_PATTERN.search(found["pattern"]):
+        del found["pattern"]
+    if isinstance(found.get("minProperties"), int):
+        del found["minProperties"]  # free keys may repeat
+    found = {key: value for key, value in found.items() if key in ENFORCED or key in ANNOTATIONS or str(key).startswith("x-")}
+    found.pop("x-guidance", None)
     if isinstance(found.get("format"), str) and found["format"] not in FORMATS:
         del found["format"]
     if found.pop("nullable", False) is True and isinstance(found.get("type"), str):
@@ -114,6 +228,107 @@ def resolved(path: str, within: Mapping[str, Any]) -> Any:
         else:
             target = target[int(part)] if isinstance(target, list) and part.isdecimal() and int(part) < len(target) else None
     return target if path.startswith("#") else None
+
+
+SAYS_NOTHING = ("strict", "nullable", "additionalItems")
+TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+SILENT = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$defs",
+        "definitions",
+    }
+)
+MAX_ALTERNATIVES, MAX_REFERENCES = 64, 20
+
+
+class Argument(NamedTuple):
+    """What an argument may be: `texts` are the schemas of its strings, `others` those of all else."""
+
+    texts: tuple[Schema, ...]
+    others: tuple[Schema, ...]
+
+    def may_be(self, kind: str) -> bool:
+        """Whether it may be a value of a type other than string."""
+        return any(kind in _types(each) for each in self.others)
+
+
+def argument_of(schema: Any, within: Mapping[str, Any]) -> Argument:
+    """What a schema allows: references are followed, allOf is merged, anyOf and lists of types are alternatives."""
+    texts, others = list[Schema](), list[Schema]()
+    for each in _alternatives(schema, within, 0)[:MAX_ALTERNATIVES]:
+        values = [each["const"]] if "const" in each else each.get("enum")
+        if values is not None:
+            words, rest = ([value for value in values if isinstance(value, str) is is_text] for is_text in (True, False))
+            texts += [{"type": "string", "enum": words}] * bool(words)
+            others += [{"enum": rest}] * bool(rest)
+            continue
+        kinds = _types(each)
+        if "string" in kinds:
+            texts.append({**each, "type": "string"})
+        if rest := [kind for kind in kinds if kind != "string"]:
+            others.append({**each, "type": rest[0] if len(rest) == 1 else rest})
+    return Argument(tuple(texts), tuple(others))
+
+
+def _types(schema: Schema) -> tuple[str, ...]:
+    kinds = schema.get("type")
+    if "enum" in schema:
+        names = {bool: "boolean", type(None): "null", int: "integer", float: "number", dict: "object", list: "array"}
+        return tuple({names.get(type(value), "string") for value in schema["enum"]})
+    return (kinds,) if isinstance(kinds, str) else tuple(kinds) if kinds is not None else TYPES
+
+
+def _alternatives(schema: Any, within: Mapping[str, Any], depth: int) -> list[Schema]:
+    """The schemas without $ref, allOf and anyOf of which a value fits one."""
+    if not isinstance(schema, Mapping):
+        return [{}] if schema is True else []
+    if depth > MAX_REFERENCES:
+        return []
+    found: list[Schema] = [{key: value for key, value in schema.items() if key not in JOINTS and key not in SILENT}]
+    parts: list[list[Schema]] = [_alternatives(each, within, depth + 1) for each in schema.get("allOf", ())]
+    if "$ref" in schema:
+        parts.append(_alternatives(resolved(str(schema["$ref"]), within), within, depth + 1))
+    parts += [
+        [each for part in schema[key] for each in _alternatives(part, within, depth + 1)]
+        for key in ("anyOf", "oneOf")
+        if key in schema
+    ]
+    for part in parts:
+        found = [both for one in found for other in part if (both := _both(one, other)) is not None][:MAX_ALTERNATIVES]
+    return found
+
+
+def _both(one: Schema, other: Schema) -> Schema | None:
+    """The schema of what fits two; None where nothing does."""
+    if not one or not other:
+        return one or other
+    kinds = [kind for kind in TYPES if _fits(kind, one) and _fits(kind, other)]
+    if not kinds:
+        return None
+    listed = [each for each in (one, other) if "enum" in each or "const" in each]
+    if len(listed) == 2:
+        first, second = ([each["const"]] if "const" in each else each["enum"] for each in listed)
+        values = [value for value in first if value in second]
+        return {"enum": values} if values else None
+    merged: Schema = {**one, **other, "type": kinds[0] if len(kinds) == 1 else kinds}
+    clash = any(key in one and one[key] != value for key, value in other.items() if key != "type")
+    if listed:
+        merged.pop("type")
+    return {"type": merged.get("type", kinds), "allOf": [one, other]} if clash else merged
+
+
+def _fits(kind: str, schema: Schema) -> bool:
+    kinds = _types({**schema, "enum": [schema["const"]]} if "const" in schema else schema)
+    return kind in kinds or (kind == "integer" and "number" in kinds)
 
 
 def variants(name: str, parameters: Mapping[str, Any]) -> list[Schema]:

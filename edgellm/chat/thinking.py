@@ -111,13 +111,21 @@ class ThinkingSplitter:
     thinking goes.
     """
 
-    def __init__(self, *, inside: bool, marks: Marks = THINK, formed: bool = False) -> None:
-        """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar."""
+    def __init__(self, *, inside: bool, marks: Marks = THINK, formed: bool = False, stray: bool = False) -> None:
+        """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar; `stray`: a closing mark in
+        the text means nothing and goes, as where a budget has closed the thinking."""
         self.marks, self.inside = marks, inside
+        self._stray = stray and not formed
+        self._text = ""  # may still become a stray mark
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""  # may still become a marker, or white space that goes
         self._strip = inside  # white space at the beginning of the part goes
         self._answer = Unwrapper(marks.answer, formed=formed)
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the answer is in its thinking now."""
+        return self._part == "thinking"
 
     def push(self, text: str) -> tuple[str, str]:
         """The (thinking, answer) that can be told now."""
@@ -133,12 +141,25 @@ class ThinkingSplitter:
         thinking, closed, rest = self._think(text) if self._part == "thinking" else ("", True, text)
         if self._part == "thinking" and closed:
             self._part, self._strip = "answer", True
-        return thinking, self._answer.push(self._stripped(rest)) if closed else ""
+        return thinking, self._answer.push(self._stripped(self._without_strays(rest))) if closed else ""
 
     def flush(self) -> tuple[str, str]:
         """What was held back, at the end of the text."""
         held, self._held = self._held, ""
-        return (held.rstrip(), "") if self._part == "thinking" else ("", self._answer.push(held) + self._answer.flush())
+        if self._part == "thinking":
+            return held.rstrip(), ""
+        text, self._text = self._text + held, ""
+        return "", self._answer.push(self._stripped(text)) + self._answer.flush()
+
+    def _without_strays(self, text: str) -> str:
+        """Text without closing marks, which close nothing there."""
+        if not self._stray:
+            return text
+        close = self.marks.close
+        text = (self._text + text).replace(close, "")
+        keep = next((n for n in range(min(len(close) - 1, len(text)), 0, -1) if text.endswith(close[:n])), 0)
+        self._text = text[len(text) - keep :] if keep else ""
+        return text[: len(text) - keep]
 
     def _think(self, text: str) -> tuple[str, bool, str]:
         """Thinking, whether it ends here, and what comes after."""

@@ -41,6 +41,16 @@ class ToolCall:
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": dict(self.arguments)}}
 
 
+class CallDelta(NamedTuple):
+    """A piece of a call that is being written: the number of the call in its answer, its id and name, and a piece of the JSON of
+    its arguments. The pieces of a call together are its arguments."""
+
+    number: int
+    id: str
+    name: str
+    arguments: str
+
+
 class Call(NamedTuple):
     """A call as a parser finds it."""
 

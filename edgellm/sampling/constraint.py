@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import SchemaError
+from edgellm.sampling.json_limits import JsonLimits, State
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+MAX_ROLLBACK = 256  # tokens
 Mask = npt.NDArray[np.uint32]  # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
 
 
@@ -48,8 +50,10 @@ class GrammarConstraint:
     `start` makes the matcher when the first mask is wanted, so that the vocabulary's tree is built while a prompt is read.
     """
 
-    def __init__(self, start: Callable[[], LLMatcher], n_vocab: int) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], LLMatcher], n_vocab: int, limits: JsonLimits | None = None) -> None:
+        """`limits`: of the JSON that the grammar describes."""
+        self._start, self._limits = start, limits
+        self._states = [State()]
         self._matcher: LLMatcher | None = None
         self._mask = np.zeros((n_vocab + 31) // 32, np.uint32)
 
@@ -67,15 +71,22 @@ class GrammarConstraint:
         """See TokenConstraint. Raises SchemaError where the grammar is too much for the parser."""
         self._following.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
         self._check()
+        if self._limits is not None:
+            self._limits.restrict(self._mask, self._states[-1])
         return self._mask
 
     def accept(self, token: int) -> None:
         self._following.consume_token(token)
         self._check()
+        if self._limits is not None:
+            self._states.append(self._states[-1].after(self._limits.pieces[token]))
+            del self._states[:-MAX_ROLLBACK]
 
     def rollback(self, n: int) -> None:
         self._following.rollback(n)
         self._check()
+        if self._limits is not None:
+            del self._states[len(self._states) - n :]
 
     def _check(self) -> None:
         if self._following.is_error():

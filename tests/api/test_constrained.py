@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import enum
 import json
 import re
@@ -330,3 +331,80 @@ def test_continuations_have_the_bytes_of_the_text(model: edgellm.Model) -> None:
     tokenizer: Tokenizer = model.tokenizer
     for text in ("lue", " the", "ünï", "\n\n", "", "hello world"):
         assert b"".join(map(tokenizer.piece, tokenizer.encode_continuation(text))) == text.encode()
+
+
+def writes(model: edgellm.Model, text: str, schema: Any, **options: Any) -> edgellm.Generation:
+    """The answer of a model that wants to write a text and then a quote, a bracket or the end."""
+    ids = model.tokenizer.encode_continuation(text)
+
+    def wants(_: Any, logits: Any) -> Any:
+        if ids:
+            logits[ids.pop(0)] += 1e4
+        return logits
+
+    return model.generate("hello", schema=schema, processors=[wants], temperature=0, max_tokens=600, **options)
+
+
+class Times(pydantic.BaseModel):
+    at: datetime.date | None = None
+    clock: datetime.time | None = None
+    moment: datetime.datetime | None = None
+    span: datetime.timedelta | None = None
+    count: int | None = None
+    size: float | None = None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"at": "2023-02-29"}',
+        '{"at": "0000-01-01"}',
+        '{"at": "1900-02-29"}',
+        '{"at": "2024-02-29"}',
+        '{"clock": "23:59:60Z"}',
+        '{"moment": "2023-02-30T00:00:60Z"}',
+        '{"span": "P100000000000D"}',
+        '{"span": "P1Y2M3DT4H5M6S"}',
+        '{"count": ' + "9" * 500 + "}",
+        '{"size": 1e999}',
+        '{"size": -1.5E+400}',
+        '{"size": 1e-99}',
+    ],
+)
+def test_valid_means_that_parsed_exists(model: edgellm.Model, text: str) -> None:
+    answer = writes(model, text, Times)
+    if answer.stop_reason == "eog":
+        found = answer.parsed
+        assert isinstance(found, Times) and (found.size is None or abs(found.size) < 1e300)
+    answer = writes(model, text, {"type": "object"})
+    if answer.stop_reason == "eog":
+        json.dumps(answer.parsed, allow_nan=False)
+
+
+def test_lists_without_end_are_bounded(model: edgellm.Model) -> None:
+    answer = writes(model, "[" * 400, {"type": "array"})
+    assert "[" * 130 not in answer.text and (answer.stop_reason != "eog" or answer.parsed is not None)
+
+
+@pytest.mark.parametrize("kind", ["date", "time", "date-time", "duration"])
+def test_the_calendar_of_schemas_is_pythons(kind: str) -> None:
+    import re
+
+    from edgellm.chat.schemas import HELD
+
+    pattern = re.compile(HELD[kind])
+    if kind == "date":
+        for year in (1, 4, 100, 400, 1900, 2000, 2023, 2024, 9999):
+            for month in range(0, 14):
+                for day in range(0, 33):
+                    text = f"{year:04}-{month:02}-{day:02}"
+                    try:
+                        datetime.date.fromisoformat(text)
+                    except ValueError:
+                        assert not pattern.fullmatch(text), text
+                    else:
+                        assert pattern.fullmatch(text), text
+    else:
+        good = {"time": "23:59:59.5+01:00", "date-time": "2024-02-29T00:00:00Z", "duration": "P1DT2H"}[kind]
+        bad = {"time": "23:59:60Z", "date-time": "2023-02-29T00:00:00Z", "duration": "P99999999999D"}[kind]
+        assert pattern.fullmatch(good) and not pattern.fullmatch(bad)

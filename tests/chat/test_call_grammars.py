@@ -6,33 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from call_formats import BY_NAME, MARKS, TOOLS, dsml, template
+from call_formats import BY_NAME, MARKS, TOOLS, accepts, dsml, template
 
-from edgellm.api.form import check_grammar
 from edgellm.api.tools import toolbox
-from edgellm.chat.families import CallSplitter, tool_grammar
+from edgellm.chat.families import CallSplitter, call_grammar
 from edgellm.chat.families._format import literal
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.errors import SchemaError
 
 
 def test_a_grammar_names_control_tokens_by_their_id() -> None:
-    grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"))
+    grammar = call_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"), opener=True)
     assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
-
-
-def test_text_around_calls_may_stand_between_control_tokens() -> None:
-    ids = {"<|START_RESPONSE|>": "<[1]>", "<|END_RESPONSE|>": "<[2]>"}
-    grammar = tool_grammar(BY_NAME["command"], TOOLS, lambda text: ids.get(text, literal(text)))
-    assert "TEXT (<[1]> TEXT <[2]>?)?" in grammar and "START_TEXT" not in grammar
-    assert "RESPONSE" not in tool_grammar(BY_NAME["command"], TOOLS, literal)
-
-
-def accepts(grammar: str, text: str) -> bool:
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
 
 def fields(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
@@ -146,14 +131,13 @@ def test_a_keyword_with_a_value_that_it_cannot_have_is_named(keyword: str, value
 def test_arguments_may_be_said_in_any_way_that_makes_an_object(name: str, root: str) -> None:
     box = toolbox([{"name": "f", "description": None, "parameters": ROOTS[root]}], template(MARKS[name]))
     assert box is not None and box.format.name == name and box.tools[0].description == ""
-    grammar = tool_grammar(box.format, box.tools, literal)
-    check_grammar(grammar, "tools")
-    assert accepts(grammar, X_CALLS[name]), grammar
+    given_tools = box.format, box.tools
+    assert accepts(*given_tools, X_CALLS[name]), given_tools
     splitter = box.splitter()
     calls = [*splitter.push(X_CALLS[name])[1], *splitter.flush()[1]]
     assert [(call.name, call.arguments) for call in calls] == [("f", {"x": 1})]
     if root == "itself":
-        assert not accepts(grammar, X_CALLS[name].replace("1", '1,"child":{"name":"f","arguments":{}}'))
+        assert not accepts(*given_tools, X_CALLS[name].replace("1", '1,"child":{"name":"f","arguments":{}}'))
 
 
 CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
@@ -258,7 +242,7 @@ CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
 def test_what_a_grammar_allows_is_parsed(case: tuple[str, str, dict[str, Any], str, dict[str, Any]], size: int) -> None:
     name, tool, parameters, text, wanted = case
     tools = [Tool(tool, "", parameters), Tool("other", "", fields())]
-    assert accepts(tool_grammar(BY_NAME[name], tools, literal), text)
+    assert accepts(BY_NAME[name], tools, text)
     splitter, calls = CallSplitter(BY_NAME[name], tools), list[ToolCall]()
     for at in range(0, len(text), size):
         calls += splitter.push(text[at : at + size])[1]
@@ -268,14 +252,14 @@ def test_what_a_grammar_allows_is_parsed(case: tuple[str, str, dict[str, Any], s
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
 def test_arguments_are_an_object_whatever_their_schema_leaves_open(name: str) -> None:
-    grammar = tool_grammar(BY_NAME[name], [Tool("f", "", {})], literal)
-    assert accepts(grammar, X_CALLS[name]) and not accepts(grammar, X_CALLS[name].replace('{"x":1}', "[1]"))
+    given_tools = BY_NAME[name], [Tool("f", "", {})]
+    assert accepts(*given_tools, X_CALLS[name]) and not accepts(*given_tools, X_CALLS[name].replace('{"x":1}', "[1]"))
 
 
 def test_alternatives_of_arguments_are_kept_apart() -> None:
-    grammar = tool_grammar(BY_NAME["lfm2"], [Tool("f", "", SEVERAL)], literal)
+    given_tools = BY_NAME["lfm2"], [Tool("f", "", SEVERAL)]
     for each in ("", 'a="1", x=1, y="2"', "x=1"):
-        assert not accepts(grammar, f"<|tool_call_start|>[f({each})]<|tool_call_end|>")
+        assert not accepts(*given_tools, f"<|tool_call_start|>[f({each})]<|tool_call_end|>")
 
 
 @pytest.mark.parametrize(
@@ -292,4 +276,4 @@ def test_parameters_that_are_no_object_are_refused(parameters: dict[str, Any], n
     with pytest.raises(SchemaError, match=named):
         box = toolbox([{"name": "f", "parameters": parameters}], template(MARKS["qwen3-coder"]))
         assert box is not None
-        tool_grammar(box.format, box.tools, literal)
+        call_grammar(box.format, box.tools, literal)

@@ -9,8 +9,9 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.channels import ChannelSplitter, splitter_of
+from edgellm.chat.channels import splitter_of
 from edgellm.chat.families import CallSplitter, find_format
+from edgellm.chat.messages import ChannelSplitter
 from edgellm.chat.tools import Tool
 
 THOUGHT = "<|channel|>analysis<|message|>Hm, 1 < 2."

@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat import ChatTemplate
-from edgellm.chat.families import CallSplitter, _format, pythonic
+from edgellm.chat.families import CallSplitter, _splitter, pythonic
 from edgellm.chat.families._tags import Tags
 from edgellm.chat.tools import Call, Tool, ToolCall
 
@@ -146,7 +146,6 @@ def test_a_call_that_is_cut_alone_stays_text(case: tuple[str, str, str]) -> None
     "text",
     [
         '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}}, {"name": 3}',
-        '[TOOL_CALLS]f[ARGS]{"a": "x"} and more',
         '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}} and more of the text',
         '[TOOL_CALLS]f[ARGS]{"a": "x"}[TOOL_CALLS]f[ARGS][1',
         '[TOOL_CALLS]f[ARGS]{"a": 1e999}',
@@ -161,8 +160,9 @@ def test_what_is_wrong_is_not_cut(text: str) -> None:
 
 
 def test_the_second_call_of_several_needs_no_other_block() -> None:
-    text = '<minimax:tool_call><invoke name="f"><parameter name="a">["</parameter></invoke> and </minimax:tool_call>'
-    assert split("minimax", text, 4, TOOLS) == (text, [])
+    text = '<minimax:tool_call><invoke name="h"><parameter name="a">["</parameter></invoke> and </minimax:tool_call>'
+    shown, calls = split("minimax", text, 4, TOOLS)  # which has no second one, and is complete before the text
+    assert shown == " and </minimax:tool_call>" and [call.arguments for call in calls] == [{"a": '["'}]
     assert split("lfm2", "<|tool_call_start|>[f(a=1), g]<|tool_call_end|>", 4, TOOLS)[1] == []
 
 
@@ -257,7 +257,7 @@ def test_arguments_that_are_read_in_vain_are_bounded(monkeypatch: pytest.MonkeyP
         return value(self, *given)
 
     monkeypatch.setattr(Tags, "_value", counting)
-    monkeypatch.setattr(_format, "MAX_BROKEN", 1_000_000)
+    monkeypatch.setattr(_splitter, "MAX_BROKEN", 1_000_000)
     assert split(name, text, len(text), TOOLS) == (text, []) and 1000 < len(read) < 1_000_000 / 320 + 200
 
 

@@ -14,11 +14,17 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.api.loops import repeats
 from edgellm.errors import OptionError
-from edgellm.sampling.constraint import Mask, allowed_ids
-from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
+from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
+from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
 
 TEMPLATE = """{% for message in messages %}{{ message.content }} {% endfor %}\
 {% if enable_thinking is defined and not enable_thinking %}<think></think>{% elif opened %}<think>{% endif %}"""
+
+
+def thinks(inner: TokenConstraint | None, tokens: ChannelTokens, **options: Any) -> ChannelConstraint:
+    return ChannelConstraint(Channels(tokens, inner, **options))
+
+
 HOT: dict[str, Any] = {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop_loops": False}
 ASK = [{"role": "user", "content": "hello"}]
 
@@ -108,12 +114,12 @@ def allowed_mask(ids: list[int]) -> Mask:
     return mask
 
 
-def make(inner: Brace | None, *, inside: bool = False, may_open: bool = True, budget: int | None = None) -> FreeThinking:
-    tokens = ThinkingTokens(PIECES, opening=0, closing=(1,), close=b"</think>", ends={END})
-    return FreeThinking(inner, tokens, inside=inside, may_open=may_open, budget=budget)
+def make(inner: Brace | None, *, inside: bool = False, may_open: bool = True, budget: int | None = None) -> ChannelConstraint:
+    tokens = ChannelTokens(PIECES, opening=0, closing=(1,), close=b"</think>", ends={END})
+    return thinks(inner, tokens, inside=inside, may_open=may_open, budget=budget)
 
 
-def allowed(constraint: FreeThinking) -> set[bytes]:
+def allowed(constraint: ChannelConstraint) -> set[bytes]:
     mask = constraint.mask()
     assert mask is not None
     return {PIECES[i] for i in allowed_ids(mask, len(PIECES))}

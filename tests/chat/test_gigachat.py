@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from call_formats import accepts
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.families import find_format, tool_grammar
-from edgellm.chat.families._format import literal
+from edgellm.chat.families import find_format
 from edgellm.chat.families.gigachat import HEAD, NEXT, ROLE
 from edgellm.chat.tools import Tool
 
@@ -22,19 +22,12 @@ PARAMETERS = {"type": "object", "properties": {"warm": {"type": "boolean"}}, "re
 CALL = '{"name": "weather", "arguments": {"warm": true}}'
 
 
-def accepts(grammar: str, text: str) -> bool:
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
-
-
 def test_marks_as_text() -> None:
-    grammar = tool_grammar(find_format(TEMPLATE), [Tool("weather", "", PARAMETERS)], literal)
+    given_tools = find_format(TEMPLATE), [Tool("weather", "", PARAMETERS)]
     for said in ("", "Hello.", f"Hello.{NEXT}", f"{NEXT}{HEAD}{ROLE}{CALL}", f"Hello.{NEXT}{HEAD}{ROLE}{CALL}"):
-        assert accepts(grammar, said), said
+        assert accepts(*given_tools, said), said
     for said in (f"{NEXT}{HEAD}{ROLE}{CALL.replace('true', '1')}", f"{NEXT}{HEAD}{ROLE}Hello.", f"{NEXT}{HEAD}{ROLE}{CALL}{CALL}"):
-        assert not accepts(grammar, said), said
+        assert not accepts(*given_tools, said), said
 
 
 def test_families_are_told_by_their_marks() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from call_formats import accepts
 from tiny_models import tiny_model
 
 import edgellm
 from edgellm.api.tools import toolbox
 from edgellm.chat import ChatTemplate, shape_of
-from edgellm.chat.families import find_format, tool_grammar
-from edgellm.chat.families._format import literal
+from edgellm.chat.families import find_format
 from edgellm.chat.tools import Tool
 
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}:
@@ -75,21 +75,14 @@ def test_a_text_is_shown_as_soon_as_it_is_known_to_be_one() -> None:
     assert splitter.push(f">>>{ROME}>>")[1] == [] and [call.name for call in splitter.push(">all_notes")[1]] == ["weather"]
 
 
-def accepts(grammar: str, text: str) -> bool:
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
-
-
 def test_arguments_of_every_call_follow_their_schema() -> None:
     tools = [Tool("weather", "", PARAMETERS), Tool("all_notes", "", {"type": "object"})]
-    grammar = tool_grammar(find_format(TEMPLATE), tools, literal)
+    given_tools = find_format(TEMPLATE), tools
     for said in ("all\n", "all\n>>> 1\n1", ROME, f"all\nWell.\n>>>{ROME}\n>>>all_notes\n{{}}", f"all_notes\n{{}}>>>{ROME}"):
-        assert accepts(grammar, said), said
+        assert accepts(*given_tools, said), said
     bad = 'weather\n{"city": "Bonn"}'
     for said in ("Hello.", "other\n{}", bad, f"all\nWell.>>>{bad}", f"{ROME}>>>{bad}", f"{ROME}Then."):
-        assert not accepts(grammar, said), said
+        assert not accepts(*given_tools, said), said
 
 
 def test_a_prompt_without_tools_asks_for_text() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from call_formats import accepts
 
 from edgellm.chat import ChatTemplate
-from edgellm.chat.families import CallSplitter, find_format, tool_grammar
+from edgellm.chat.families import CallSplitter, call_grammar, find_format
 from edgellm.chat.families._format import literal
 from edgellm.chat.shape import Shape
 from edgellm.chat.tools import Tool
@@ -78,13 +79,6 @@ WRITE = Tool(
 )
 
 
-def accepts(grammar: str, text: str) -> bool:
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
-
-
 @pytest.mark.parametrize(
     "text", ["def f():\n    return '</tool_call>'\n", "", " 3 ", "\n", '"quoted"', "</function>\n</tool_call>\n<b>"]
 )
@@ -96,7 +90,7 @@ def test_calls_are_read_as_templates_write_them(name: str, text: str) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "write", "arguments": arguments}}
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
     said = Shape(ChatTemplate(TEMPLATES[name])).render(talk, None).text.removeprefix("Hi")
-    assert accepts(tool_grammar(format, [WRITE, Tool("write_all", "", WRITE.parameters)], literal), said), said
+    assert accepts(format, [WRITE, Tool("write_all", "", WRITE.parameters)], said), said
     splitter = CallSplitter(format, [WRITE])
     (shown, calls), (rest, more) = splitter.push(said), splitter.flush()
     assert shown + rest == "" and [(each.name, each.arguments) for each in [*calls, *more]] == [("write", arguments)]
@@ -110,7 +104,7 @@ def test_texts_between_tags_keep_their_bounds(name: str) -> None:
     for text, fits in (("\nb\n", name == "qwen3-coder" or name.startswith("deepseek")), ("ab", False), ("a\nb\n", True)):
         call = {"function": {"name": "write", "arguments": {"text": text}}}
         said = ChatTemplate(TEMPLATES[name]).render([{"role": "assistant", "content": "", "tool_calls": [call]}]).text
-        assert accepts(tool_grammar(format, tools, literal), said) == fits, text
+        assert accepts(format, tools, said) == fits, text
 
 
 @pytest.mark.parametrize(
@@ -143,14 +137,14 @@ def test_lists_and_mappings_may_be_pythons() -> None:
 def test_names_that_tags_cannot_hold_are_refused(bad: str) -> None:
     for tool in (Tool("f", "", {"type": "object", "properties": {bad: {}}}), Tool(bad, "", {"type": "object"})):
         with pytest.raises(SchemaError, match="which this model's calls cannot hold"):
-            tool_grammar(find_format(TEMPLATES["minimax"]), [tool], literal)
+            call_grammar(find_format(TEMPLATES["minimax"]), [tool], literal)
 
 
 @pytest.mark.parametrize("bad", ['a"b', "a\nb", ""])
 def test_names_that_dsml_cannot_hold_are_refused(bad: str) -> None:
     for tool in (Tool("f", "", {"type": "object", "properties": {bad: {}}}), Tool(bad, "", {"type": "object"})):
         with pytest.raises(SchemaError, match="which this model's calls cannot hold"):
-            tool_grammar(find_format(DSML), [tool], literal)
+            call_grammar(find_format(DSML), [tool], literal)
 
 
 def invoked(*parameters: str) -> str:
@@ -181,8 +175,8 @@ VALUES: list[tuple[Any, str, Any]] = [  # (schema, as it is written, value)
 @pytest.mark.parametrize(("schema", "written", "value"), VALUES, ids=range(len(VALUES)))
 def test_an_attribute_of_dsml_tells_texts_from_json(schema: Any, written: str, value: Any) -> None:
     format, tool = find_format(DSML), Tool("f", "", {"type": "object", "properties": {"x": schema}, "required": ["x"]})
-    grammar, said = tool_grammar(format, [tool], literal), invoked(f"x {written}")
-    assert accepts(grammar, said), grammar
+    given_tools, said = (format, [tool]), invoked(f"x {written}")
+    assert accepts(*given_tools, said), given_tools
     for size in (1, 5, 1000):
         splitter, calls = CallSplitter(format, [tool]), []
         for at in range(0, len(said), size):
@@ -193,7 +187,7 @@ def test_an_attribute_of_dsml_tells_texts_from_json(schema: Any, written: str, v
 def test_dsml_keeps_to_the_schema() -> None:
     properties = {"n": {"type": "integer"}, "s": {"type": "string", "minLength": 2}, "o": {"type": "string", "enum": ["a"]}}
     tool = Tool("f", "", {"type": "object", "properties": properties, "required": ["n"]})
-    grammar = tool_grammar(find_format(DSML), [tool], literal)
+    given_tools = find_format(DSML), [tool]
     for given in (
         [],
         ["n true 3"],
@@ -202,8 +196,8 @@ def test_dsml_keeps_to_the_schema() -> None:
         ["n false 3", 's false "ab"'],
         ["n false 3", "o true b"],
     ):
-        assert not accepts(grammar, invoked(*given)), given
+        assert not accepts(*given_tools, invoked(*given)), given
     for given in (["n false 3"], ["n false 3", "o true a"], ["n false 3", "s true ab", "o true a"]):
-        assert accepts(grammar, "So." + invoked(*given) + "\nThen."), given
-    empty = tool_grammar(find_format(DSML), [Tool("f", "", {"type": "object"})], literal)
-    assert accepts(empty, invoked()) and accepts(empty, invoked().replace('">\n', '">\n\n'))
+        assert accepts(*given_tools, "So." + invoked(*given) + "\nThen."), given
+    empty = find_format(DSML), [Tool("f", "", {"type": "object"})]
+    assert accepts(*empty, invoked()) and accepts(*empty, invoked().replace('">\n', '">\n\n'))

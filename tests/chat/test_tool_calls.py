@@ -16,7 +16,8 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.api.records import Generation
 from edgellm.api.tools import run_rounds, toolbox
-from edgellm.chat.families import CallSplitter, _format, command, deepseek, find_format, kimi, unknown_mark
+from edgellm.chat.families import CallSplitter, _splitter, command, deepseek, find_format, kimi, unknown_mark
+from edgellm.chat.families._format import literal
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
@@ -423,7 +424,7 @@ def test_a_closer_that_ended_no_call_is_not_tried_again() -> None:
         tried.append(block)
         raise ValueError("no call as yet")
 
-    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "x</tool_call>" * 50
+    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "{</tool_call>" * 50
     assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 51
 
 
@@ -435,8 +436,8 @@ def test_broken_blocks_cost_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch
         read.append(len(block))
         raise ValueError("no call as yet")
 
-    monkeypatch.setattr(_format, "MAX_BROKEN", 50_000)
-    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>x</tool_call>" * 400 + "end"
+    monkeypatch.setattr(_splitter, "MAX_BROKEN", 50_000)
+    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>{</tool_call>" * 400 + "end"
     shown = [splitter.push(text[at : at + size])[0] for at in range(0, len(text), size)]
     assert "".join([*shown, splitter.flush()[0]]) == text and 50_000 < sum(read) < 50_000 + len(text)
 
@@ -502,6 +503,8 @@ def weather(city: Literal["Rome", "Oslo"], days: int = 1, warm: bool = False, ne
 
 
 ASK = [{"role": "user", "content": "hello"}]
+# What tells a call from a text that begins with the same sign.
+HEADS = {"llama3": '{{"name": "{}"', "xlam": '[{{"name": "{}"', "pythonic": "[{}("}
 LONG = ("deepseek-v3.2", "deepseek-v4")  # with long texts around each argument
 
 
@@ -522,7 +525,7 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     assert box is not None and box.format is format
     opener, ended = format.openers[-1] if format.at_start else format.openers[0], 0
     closing = [tag_ends(model.tokenizer, format.closers[0])] if name.startswith("deepseek") else []  # many tokens long
-    for seed in range(6):
+    for seed in range(20):
         answer = model.chat(
             ASK,
             tools=[weather],
@@ -532,7 +535,10 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
             top_k=0,
             top_p=1.0,
             min_p=0.0,
-            processors=[Begins(model.tokenizer.encode_continuation(opener)), *closing],
+            processors=[
+                Begins(model.tokenizer.encode_continuation(HEADS.get(name, opener).format("weather") + format.first[:1])),
+                *closing,
+            ],
             stop_loops=False,
         )
         for call in answer.tool_calls:
@@ -636,6 +642,13 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     tokens = marked.tokenizer
     opener = format.openers[0]
     begin = [tokens.token_id(opener)] if tokens.token_id(opener) is not None else tokens.encode_continuation(opener)
+    following = next((token for mark in format.markers[1:2] if (token := tokens.token_id(mark)) is not None), None)
+    if format.first and format.name in ("kimi", "deepseek-v3", "deepseek-v3.1", "internlm"):
+        begin.append(tokens.token_id(kimi.BEGIN) if name == "kimi" else following)
+    else:
+        begin += tokens.encode_continuation(format.first[:1])
+    if name in HEADS:
+        begin = tokens.encode_continuation(HEADS[name].format("find"))
     if name == "harmony":
         begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
     if name == "gigachat-3":
@@ -687,7 +700,7 @@ def test_a_signature_becomes_a_tool() -> None:
         ([3], OptionError),
         ([{"name": ""}], OptionError),
         ([weather, weather], OptionError),
-        ([{"name": "a", "parameters": {"not": {}}}], SchemaError),
+        ([{"name": "a", "parameters": {"required": 3}}], SchemaError),
         ([{"name": "a", "parameters": 3}], SchemaError),
         ([lambda *a: 0], SchemaError),
     ],
@@ -695,6 +708,28 @@ def test_a_signature_becomes_a_tool() -> None:
 def test_faulty_tools_are_refused(tools: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         toolbox(tools, template(""))
+
+
+@pytest.mark.parametrize(
+    ("schema", "dropped"),
+    [
+        ({"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png"}, []),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["uniqueItems"]),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": False}, []),
+        ({"type": "string", "not": {"const": ""}}, ["not"]),
+        ({"type": "string", "pattern": "^(?!x)[a-z]+$"}, ["pattern"]),
+        ({"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}, []),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["oneOf"]),
+        ({"type": "string", "if": {"const": "a"}, "then": {"minLength": 1}}, ["if", "then"]),
+        ({"type": "object", "propertyNames": {"pattern": "^a"}}, ["propertyNames"]),
+        ({"type": "object", "properties": {"a": {}}, "dependentRequired": {"a": ["b"]}}, ["dependentRequired"]),
+    ],
+)
+def test_tools_of_others_are_taken_and_the_rest_is_named(schema: dict[str, Any], dropped: list[str]) -> None:
+    for mark in ("<tool_call>", "<tool_call> <function=", "<|tool_call>"):
+        box = toolbox([{"name": "f", "parameters": {"type": "object", "properties": {"x": schema}}}], template(mark))
+        assert box is not None and list(box.not_enforced) == dropped and box.grammars(literal)
+        assert box.tools[0].parameters["properties"]["x"] == schema  # as the model is told
 
 
 def generation(text: str, *calls: ToolCall) -> Generation:

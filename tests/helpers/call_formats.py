@@ -7,10 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.chat.families import FORMATS, CallSplitter
+from edgellm.api.call_grammars import CallGrammars
+from edgellm.api.tools import Toolbox
+from edgellm.chat.families import FORMATS, CallSplitter, Format, plain
+from edgellm.chat.families._format import literal
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.sampling import Processor
+from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
 from edgellm.tokenizer import Tokenizer
 
 BY_NAME = {format.name: format for format in FORMATS}
@@ -125,3 +129,34 @@ def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processo
         return logits
 
     return favour
+
+
+class _Plain:
+    """A tokenizer without control tokens."""
+
+    def token_id(self, text: str) -> int | None:
+        return None
+
+    def is_control(self, token: int) -> bool:
+        return False
+
+
+def accepts(format: Format, tools: Sequence[Tool], text: str) -> bool:
+    """Whether a model that writes `text` byte by byte is free to, and may end there."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    tree = LLTokenizer("byte")
+    if format.grammar is not None:
+        matcher, tokens = LLMatcher(tree, format.grammar(plain(tools), literal, None), log_level=0), list(text.encode())
+        return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+    box = Toolbox(tuple(tools), {}, format)
+    calls = CallGrammars(box, box.grammars(literal), lambda: tree, tree.vocab_size, _Plain())  # type: ignore[arg-type]  # all it needs
+    pieces = [bytes([each]) for each in range(256)] + [b""] * (tree.vocab_size - 256)
+    constraint = ChannelConstraint(Channels(ChannelTokens(pieces), None, calls))
+    for token in [*text.encode(), tree.eos_token]:
+        mask = constraint.mask()
+        if mask is not None and not mask[token // 32] >> (token % 32) & 1:
+            return False
+        if token != tree.eos_token:
+            constraint.accept(token)
+    return True

@@ -29,11 +29,29 @@ from edgellm.chat.families import (
     recipients,
     seed,
 )
-from edgellm.chat.families._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain, with_form
+from edgellm.chat.families._format import Format, Mark, plain, with_form
+from edgellm.chat.families._openings import Opening, Openings, ways
+from edgellm.chat.families._splitter import CallSplitter, Segment
 from edgellm.chat.tools import Tool
 
-__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark", "with_form"]
+__all__ = [
+    "FORMATS",
+    "CallSplitter",
+    "Format",
+    "Mark",
+    "Opening",
+    "Openings",
+    "Segment",
+    "call_grammar",
+    "find_format",
+    "plain",
+    "unknown_mark",
+    "ways",
+    "with_form",
+]
 
+CALL_SPACE = r"CALL_SPACE: /[ \t\r\n]{1,9}/"  # between a call and its closer
+MORE_CALLS = re.compile(r" \([^()]*\bcall\)\*|(?<=\bcall)\+")  # in the body of a block
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (
     dsml.FORMAT,
@@ -94,36 +112,14 @@ def _shown_format(source: str) -> Format | None:
     return next((format for format in FORMATS if any(all(text in source for text in texts) for texts in format.detects)), None)
 
 
-def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget: int | None = None) -> str:
-    """A grammar (Lark) for answers of free text and calls whose arguments follow their schemas.
-
-    `think_budget`: tokens of thinking, for formats that mark it themselves.
-    """
-    tools = plain(tools)
-    if format.grammar is not None:
-        return format.grammar(tools, mark, think_budget)
-    assert format.body is not None  # each has one of the two
-    body, _, rules = format.body(tools, mark).partition("\n")
-    opener = format.openers[0]
-    opening = mark(opener)
-    is_token = opening != literal(opener)
-    closer = mark(format.closers[0]) if format.closers else ""
-    if format.at_start:
-        first = format.openers[-1]
-        heads = [f"start: TEXT | call_block\nTEXT: /([^\\s{_escaped(first[0])}](.|\\n)*)?/"]
-        inner = body if format.keeps_opener else f"{literal(first)} {body} {closer}"
-        tag = f"{opening}? " if is_token else ""
-        heads.append(f"call_block: {tag}{inner}")
-    else:
-        trigger = f"TEXT {opening}" if is_token else "head"
-        wraps = [f"{mark(first)} TEXT {mark(last)}?" for first, last in format.answers if mark(first) != literal(first)]
-        answer = f"TEXT ({' | '.join(wraps)})?" if wraps else "TEXT"
-        start = f"call_block* {answer}" if closer else "TEXT | call_block"  # without a closer the answer ends there
-        heads = [f"start: {start}\n{ANY_TEXT}", f"call_block: {trigger} {body} {closer}"]
-        if not is_token:
-            heads.append(f"head[lazy]: TEXT {literal(opener)}")
-    return "\n".join([*heads, rules]).strip() + "\n"
-
-
-def _escaped(letter: str) -> str:
-    return "\\" + letter if letter in "[]{}\\" else letter
+def call_grammar(format: Format, tools: Sequence[Tool], mark: Mark, *, opener: bool = False, once: bool = False) -> str:
+    """A grammar (Lark) of one block of calls whose arguments follow their schemas, from behind its opener or with it. The closer
+    may be missing, as models leave it out at the end of an answer. `once`: a single call."""
+    assert format.body is not None  # formats without one have a grammar of their own
+    body, _, rules = format.body(plain(tools), mark).partition("\n")
+    if once:
+        body = MORE_CALLS.sub("", body)
+    closers = format.follows if format.keeps_closer else format.closers
+    end = f" (CALL_SPACE? {mark(closers[0])})?" if closers else ""
+    begin = f"{mark(format.openers[0])} " if opener and not (format.at_start and format.keeps_opener) else ""
+    return "\n".join([f"start: {begin}{body}{end}", *([CALL_SPACE] if end else []), rules]).strip() + "\n"

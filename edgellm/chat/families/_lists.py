@@ -17,8 +17,8 @@ def parse(block: str, tools: Sequence[Tool], at: int = 0) -> list[Call] | None:
     """Some models write "parameters" for "arguments". `at`: where the first one begins."""
     calls, at = list[Call](), _skipped(block, at)
     while at < len(block):
-        value, at = _decoded(block, at, calls, _read)
-        found = _calls(value, _read)
+        value, at = _decoded(block, at, calls, read)
+        found = _calls(value, read)
         if found is None:
             return None
         calls += found
@@ -62,7 +62,8 @@ def _calls(value: Any, read: Read) -> list[Call] | None:
     return calls
 
 
-def _read(value: Any) -> list[Call] | None:
+def read(value: Any) -> list[Call] | None:
+    """The call that a value is."""
     call = call_of(value, "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments")
     return [call] if call else None
 

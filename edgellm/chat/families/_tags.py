@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Mark, counted, inline, literal
+from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal
+from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._texts import text_terminal
 from edgellm.chat.families.pythonic import value_of
-from edgellm.chat.schemas import Schema, variants
+from edgellm.chat.schemas import Argument, Schema, argument_of, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError
 
+LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 WORDS = {"True": True, "False": False, "None": None}  # models write Python's words now and then
 NAME = re.compile(r"[^<>\"\s]([^<>\"\n]*[^<>\"\s])?")
 JSON_START = re.compile(r'["\[{\d-]|true|false|null')
@@ -70,6 +73,17 @@ class Tags:
             raise doubt
         return None
 
+    def partial(self, block: str, tools: Sequence[Tool]) -> Partial | None:
+        """The first call of a block that is still being written."""
+        head = self._call.match(block)
+        if head is None or (self.call == "{}" and "<" not in block):
+            return None
+        name = head[1].strip()
+        reading, arguments = _Reading(block, tools), dict[str, Any]()
+        with suppress(Cut):
+            self._arguments(reading, head.end(), name, arguments)
+        return Partial(name, arguments)
+
     def _call_at(self, reading: _Reading, at: int) -> tuple[Call, int] | None:
         """The call that begins there, and where it ends. Raises Cut."""
         head = self._call.match(reading.block, at)
@@ -87,26 +101,36 @@ class Tags:
             return None  # any word would be a call
         return Call(name, arguments), end.end()
 
-    def _arguments(self, reading: _Reading, at: int, name: str) -> tuple[dict[str, Any], int]:
+    def _arguments(
+        self, reading: _Reading, at: int, name: str, arguments: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], int]:
         block, tools = reading.block, reading.tools
+        within = next((tool.parameters for tool in tools if tool.name == name), {})
         known = [each["properties"] for tool in tools if tool.name == name for each in variants(name, tool.parameters)]
         if len(known) > 1:
             if reading.given is None:
                 reading.given = {key.strip() for key in self._key.findall(block)}
             known = [each for each in known if reading.given <= set(each)] or known
-        arguments: dict[str, Any] = {}
+        arguments = {} if arguments is None else arguments
         while key := self._key.match(block, skipped(block, at)):
             argument = key[1].strip()
-            schema: Any = next((each[argument] for each in known if argument in each), {})
-            arguments[argument], at = self._value(reading, key.end(), schema)
+            schema: Any = next((each[argument] for each in known if argument in each), None)
+            allowed = None if schema in (None, True) else argument_of(schema, within)  # True: named in required alone
+            arguments[argument], at = self._value(reading, key.end(), allowed)
         return arguments, at
 
-    def _value(self, reading: _Reading, at: int, schema: Any) -> tuple[Any, int]:
-        """A value and where it ends; JSON may hold the tag that ends it. Raises Cut."""
+    def _value(self, reading: _Reading, at: int, allowed: Argument | None) -> tuple[Any, int]:
+        """A value and where it ends; JSON may hold the tag that ends it. None: nothing is known of it. Raises Cut."""
         block = reading.block
-        start, is_text = skipped(block, at), isinstance(schema, Mapping) and _is_text(schema)
-        may_be_json = not self._is_bare(schema) if is_text and block.startswith('"', start) else not is_text
-        if may_be_json and JSON_START.match(block, start):  # errors cost a look at all that comes before
+        start, is_text = skipped(block, at), allowed is not None and bool(allowed.texts)
+        if allowed is None or not is_text:
+            may_be_json = JSON_START.match(block, start) is not None  # errors cost a look at all that comes before
+        else:
+            kinds = {"[": "array", "{": "object"}
+            may_be_json = (block.startswith('"', start) and not all(map(self._is_bare, allowed.texts))) or (
+                block[start : start + 1] in kinds and allowed.may_be(kinds[block[start : start + 1]])
+            )
+        if may_be_json:
             try:
                 value, end = decoded(block, start)
             except Cut:
@@ -120,8 +144,13 @@ class Tags:
         end = block.find(self._bare_close, at)
         if end < 0:
             raise Cut(needs=self._bare_close)
-        text = self._stripped(block[at:end])
-        return text if is_text else _untyped(text), end + len(self._bare_close)
+        text, after = self._stripped(block[at:end]), end + len(self._bare_close)
+        if allowed is None or not is_text:
+            return _untyped(text), after
+        word = text.strip()
+        if word in LITERALS and allowed.may_be("null" if LITERALS[word] is None else "boolean"):
+            return LITERALS[word], after
+        return text, after
 
     def _stripped(self, text: str) -> str:
         """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
@@ -129,49 +158,64 @@ class Tags:
             return text.removeprefix("\n").removesuffix("\n")
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "\n" else text
 
-    def _is_bare(self, schema: Mapping[str, Any]) -> bool:
+    def _is_bare(self, schema: Schema) -> bool:
         """Whether the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
-        if (values := _values(schema)) is not None:
-            return all(
-                isinstance(value, str)
-                and self._bare_close not in value
-                and not value.startswith('"')
-                and (self._lines or self._stripped(value) == value)
-                for value in values
-            )
-        return self._terminal(schema) is not None
+        if "enum" not in schema:
+            return self._terminal(schema) is not None
+        return all(
+            self._bare_close not in value and not value.startswith('"') and (self._lines or self._stripped(value) == value)
+            for value in schema["enum"]
+        )
 
-    def _terminal(self, schema: Mapping[str, Any], end: str = "") -> str | None:
+    def _terminal(self, schema: Schema, end: str = "") -> str | None:
         return text_terminal(schema, without=self._bare_close, end=end, lined=self._lines)
 
     def body(self, tools: Sequence[Tool], mark: Mark) -> str:
-        terminals: dict[str, str] = {}
+        rules, terminals = list[str](), dict[str, str]()
         calls = " | ".join(
-            self._written_call(tool, each, mark, terminals) for tool in tools for each in variants(tool.name, tool.parameters)
+            self._written_call(tool, each, mark, rules, terminals)
+            for tool in tools
+            for each in variants(tool.name, tool.parameters)
         )
-        start = f"{literal(self.before)} " if self.before else ""
-        first = f"{start}({calls}){'+' if self.several else ''}"
-        return "\n".join([first, *(f"{name}: {text}" for text, name in terminals.items())])
+        start = f"({literal(self.before)})? " if self.before else ""
+        first = f'{start}call ("\\n"? call)*' if self.several else f"{start}call"
+        return "\n".join([first, f"call: {calls}", *rules, *(f"{name}: {text}" for text, name in terminals.items())])
 
-    def _written_call(self, tool: Tool, arguments: Schema, mark: Mark, terminals: dict[str, str]) -> str:
-        parts = [_marked(self.call.format(_name(tool.name, tool.name)), mark)]
-        for name, schema in arguments["properties"].items():
-            parameter = f"{_marked(self.key.format(_name(name, tool.name)), mark)} {self._written(schema, tool, mark, terminals)}"
-            parts.append(parameter if name in arguments["required"] else f"({parameter})?")
-        return "(" + " ".join([*parts, _marked(self.end, mark)]).rstrip() + ")"
+    def _written_call(self, tool: Tool, arguments: Schema, mark: Mark, rules: list[str], terminals: dict[str, str]) -> str:
+        head = _marked(self.call.format(_name(tool.name, tool.name)), mark)
+        parts = [
+            (
+                f"{_marked(self.key.format(_name(name, tool.name)), mark)} {self._written(schema, tool, mark, terminals)}",
+                name in arguments["required"],
+            )
+            for name, schema in arguments["properties"].items()
+        ]
+        inner, more = in_any_order(f"arguments_{len(rules)}", parts)
+        rules += more
+        end = _marked(self.end.strip(), mark)
+        return f"({head} {inner} {end})".replace("  ", " ")
 
     def _written(self, schema: Any, tool: Tool, mark: Mark, terminals: dict[str, str]) -> str:
         """A value in the grammar, with the tag that ends it: a text stands as it is."""
-        close = _marked(self.close, mark)
-        if not isinstance(schema, Mapping) or not _is_text(schema) or not self._is_bare(schema):
+        close, allowed = _marked(self.close, mark), argument_of(schema, tool.parameters)
+        bare, rest = (
+            [each for each in allowed.texts if self._is_bare(each)],
+            [each for each in allowed.texts if not self._is_bare(each)],
+        )
+        if not bare:
             return f"{inline(schema, tool.parameters)} {close}"
-        if (values := _values(schema)) is not None:
-            return f"({' | '.join(map(literal, values))}) {close}"
-        is_token = close != literal(self.close)
-        terminal = self._terminal(schema, "" if is_token else self.close)
-        assert terminal is not None  # it is bare
-        name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
-        return f"{name} {close}" if is_token else name
+        is_token, ways = close != literal(self.close), list[str]()
+        for text in bare:
+            if "enum" in text:
+                ways.append(f"({' | '.join(map(literal, text['enum']))}) {close}")
+                continue
+            terminal = self._terminal(text, "" if is_token else self.close)
+            assert terminal is not None  # it is bare
+            name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
+            ways.append(f"{name} {close}" if is_token else name)
+        if not any(set(text) <= {"type"} for text in bare):  # else the text may be anything that JSON may be
+            ways += [f"{inline(each, tool.parameters)} {close}" for each in (*rest, *allowed.others)]
+        return f"({' | '.join(dict.fromkeys(ways))})"
 
     @cached_property
     def _lines(self) -> bool:
@@ -231,11 +275,3 @@ def _name(name: str, tool: str) -> str:
     if not NAME.fullmatch(name):
         raise SchemaError(f"the tool {tool} has the name {name!r}, which this model's calls cannot hold; use no quotes, < or >.")
     return name
-
-
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "string" or ("enum" in schema and all(isinstance(each, str) for each in schema["enum"]))
-
-
-def _values(schema: Mapping[str, Any]) -> list[Any] | None:
-    return schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None

@@ -45,4 +45,6 @@ FORMAT = Format(
     ("<|tools_suffix|>",),
     markers=("<|tools_prefix|>", "<|tools_suffix|>"),
     body=body,
+    first="[{",
+    ends=("]",),
 )

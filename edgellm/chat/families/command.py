@@ -9,6 +9,7 @@ from typing import Any  # Any: JSON
 from edgellm.chat.answer_marks import RESPONSE_TOKENS, TEXT_TOKENS
 from edgellm.chat.families._format import Format, Mark, inline
 from edgellm.chat.families._lists import parse_one
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call, Tool, call_of
 
 BLANKS = "BLANKS: /[ \\n]{1,9}/"
@@ -76,6 +77,9 @@ FORMAT = Format(
     body=body,
     answers=(RESPONSE_TOKENS, TEXT_TOKENS),
     write=write,
+    first="[{",
+    partial=of_json,
+    ends=("]", "}"),
 )
 FENCED_FORMAT = Format(
     "command-r",

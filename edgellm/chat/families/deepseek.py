@@ -39,5 +39,7 @@ def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
     return f'call ("\\n"? call)*\ncall: {mark(BEGIN)} "function" {mark(SEPARATOR)} ({" | ".join(calls)}) {fence} {mark(END)}'
 
 
-FORMAT = Format("deepseek-v3.1", ((OPEN,),), (OPEN,), parse, (CLOSE,), markers=MARKERS, body=body)
+FORMAT = Format(
+    "deepseek-v3.1", ((OPEN,),), (OPEN,), parse, (CLOSE,), markers=MARKERS, body=body, first="<", ends=(END,), bare=(BEGIN, END)
+)
 FENCED_FORMAT = replace(FORMAT, name="deepseek-v3", detects=((OPEN, "```json"),), body=fenced_body)

@@ -73,7 +73,7 @@ def _arguments(block: str, at: int) -> tuple[dict[str, Any], int] | None:
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     terminals: dict[str, str] = {}
     calls = " | ".join(_call(tool, each, terminals) for tool in tools for each in variants(tool.name, tool.parameters))
-    return "\n".join([f'"\\n" ({calls})+', *(f"{name}: {text}" for text, name in terminals.items())])
+    return "\n".join(['("\\n")? call+', f"call: {calls}", *(f"{name}: {text}" for text, name in terminals.items())])
 
 
 def _call(tool: Tool, arguments: Schema, terminals: dict[str, str]) -> str:
@@ -135,6 +135,14 @@ def _name(name: str, tool: Tool) -> str:
 
 OPENERS = (f"<{DSML}function_calls>", f"<{DSML}tool_calls>")
 FORMAT = Format(
-    "deepseek-v3.2", ((DSML, "function_calls"),), OPENERS, parse, tuple(each.replace("<", "</") for each in OPENERS), body=body
+    "deepseek-v3.2",
+    ((DSML, "function_calls"),),
+    OPENERS,
+    parse,
+    tuple(each.replace("<", "</") for each in OPENERS),
+    body=body,
+    first="<",
+    ends=(f"</{DSML}invoke>",),
+    bare=(f'<{DSML}invoke name="{{}}">', f"</{DSML}invoke>"),
 )
 V4_FORMAT = replace(FORMAT, name="deepseek-v4", detects=((DSML,),), openers=OPENERS[::-1], closers=FORMAT.closers[::-1])

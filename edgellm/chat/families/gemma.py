@@ -112,6 +112,8 @@ FORMAT = Format(
     markers=("<|tool_call>", "<tool_call|>", MARKS[0]),
     body=_body,
     cost=counted(",:{[", 40),
+    first="c",
+    ends=("}",),
 )
 FUNCTION_FORMAT = replace(
     FORMAT,

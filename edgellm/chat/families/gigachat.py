@@ -21,13 +21,14 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f"({' | '.join(_lists.called(tool, 'arguments') for tool in tools)})"
 
 
-def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
+def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None, must: bool = False) -> str:
     """Text, and a call behind it. The control token between messages may end the answer as well, and is not shown."""
     following, role = _written(NEXT, mark), _written(ROLE, mark)
     if following == literal(NEXT):
-        rules = ["start: TEXT | head call", f"head[lazy]: TEXT {literal(NEXT + HEAD + ROLE)}"]
+        rules = ["start: head call" if must else "start: TEXT | head call", f"head[lazy]: TEXT {literal(NEXT + HEAD + ROLE)}"]
     else:
-        rules = [f"start: TEXT ({following} ({literal(HEAD)} {role} call ({following})?)?)?"]
+        called = f"{literal(HEAD)} {role} call ({following})?"
+        rules = [f"start: TEXT {following} {called}" if must else f"start: TEXT ({following} ({called})?)?"]
     return "\n".join([*rules, ANY_TEXT, f"call: {body(tools, mark)}"]) + "\n"
 
 
@@ -48,4 +49,4 @@ FORMAT = Format(
     markers=(ROLE, ROLE.rstrip()),
     grammar=grammar,
 )
-MARKED_FORMAT = Format("gigachat-3.1", (("<|role_sep|>", MARKED),), (MARKED,), parse, markers=(MARKED,), body=body)
+MARKED_FORMAT = Format("gigachat-3.1", (("<|role_sep|>", MARKED),), (MARKED,), parse, markers=(MARKED,), body=body, ends=("}",))

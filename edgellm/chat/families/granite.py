@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.families import mistral
 from edgellm.chat.families._format import Format
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call
 
 
@@ -22,4 +23,6 @@ FORMAT = Format(
     markers=("<|tool_call|>",),
     body=mistral.body,
     write=write,
+    ends=("]", "}"),
+    partial=of_json,
 )

@@ -25,14 +25,13 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return [Call(name, arguments)] if isinstance(arguments, dict) else None
 
 
-def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
+def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None, must: bool = False) -> str:
     """Messages of text, the last of which may be a call instead; behind <|start|>assistant, with which the prompt ends."""
     channel, message = mark("<|channel|>"), mark("<|message|>")
     calls = " | ".join(f"({_address(tool.name, channel)}) kind {message} {inline(tool.parameters)}" for tool in tools)
-    last = f'{channel} ("commentary" | "final") {message} body | call'
+    last = "call" if must else f'{channel} ("commentary" | "final") {message} body | call'
     rules = [
-        "start: plain | messages",
-        "plain: /([^< ](.|\\n)*)?/",
+        *(["start: messages"] if must else ["start: plain | messages", "plain: /([^< ](.|\\n)*)?/"]),
         *_messages(last, mark, budget),
         f"call: {calls}",
         f'kind: " "? {mark("<|constrain|>")}? "json" | " "?',

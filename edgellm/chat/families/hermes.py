@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
+from edgellm.chat.families import _lists
 from edgellm.chat.families._format import Format, Mark, inline
-from edgellm.chat.tools import Call, Tool, call_of
+from edgellm.chat.families._partial import of_json
+from edgellm.chat.tools import Call, Tool
+
+FENCE = re.compile(r"\s*```[a-z_]*\s(.*?)(?:```\s*)?", re.DOTALL)
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    """{"name": ..., "arguments": {...}}"""
-    call = call_of(json.loads(block))
-    return [call] if call else None
+    """{"name": ..., "arguments": {...}}, or a list of them; some models put a fence around it, or write "parameters"."""
+    if (fence := FENCE.fullmatch(block)) is not None:
+        block = fence[1]
+    return _lists.parse_one(block, _lists.read)
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
@@ -28,7 +34,7 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
         )
         for tool in tools
     ]
-    return f'"\\n" ({" | ".join(calls)}) "\\n"'
+    return f'("\\n")? ({" | ".join(calls)})'
 
 
 def write(calls: Sequence[Call]) -> list[str]:
@@ -43,5 +49,8 @@ FORMAT = Format(
     ("</tool_call>",),
     markers=("<tool_call>", "</tool_call>"),
     body=body,
+    first="{[`",
+    partial=of_json,
+    ends=("}", "]"),
     write=write,
 )

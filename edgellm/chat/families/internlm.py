@@ -30,4 +30,6 @@ FORMAT = Format(
     ("<|action_end|>",),
     markers=("<|action_start|>", PLUGIN, "<|action_end|>"),
     body=body,
+    first="<",
+    ends=("}",),
 )

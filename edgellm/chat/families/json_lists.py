@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.families import _lists, granite
 from edgellm.chat.families._format import Format
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
@@ -56,6 +57,9 @@ NEMOTRON = Format(
     ("</TOOLCALL>",),
     markers=("<TOOLCALL>", "</TOOLCALL>"),
     body=_lists.body,
+    first="[{",
+    partial=of_json,
+    ends=("]", "}"),
 )
 HUNYUAN = Format(
     "hunyuan",
@@ -65,14 +69,19 @@ HUNYUAN = Format(
     ("</tool_calls>",),
     markers=("<tool_calls>", "</tool_calls>", "<tool_call>", "</tool_call>"),
     body=_lists.body,
+    first="[{<",
+    partial=of_json,
+    ends=("]", "}"),
 )
 PHI = Format(
     "phi",
     (("<|tool|>", "<|/tool|>"), ("<|/tool_call|>",)),
-    (PHI_OPENER, "functools["),
+    (PHI_OPENER, "functools"),
     parse_phi,
     ("<|/tool_call|>",),
     keeps_opener=True,
+    first="[{",
+    partial=of_json,
     markers=(PHI_OPENER, "<|/tool_call|>"),
     body=_lists.body,
     write=granite.write,
@@ -85,4 +94,5 @@ XLAM = Format(
     at_start=True,
     keeps_opener=True,
     body=_lists.body,
+    ends=("]", "}"),
 )

@@ -46,4 +46,7 @@ FORMAT = Format(
     markers=(*OPENERS, BEGIN, ARGUMENTS, END, *CLOSERS),
     body=body,
     call_id=call_id,
+    first="<",
+    ends=(END,),
+    bare=(BEGIN, END),
 )

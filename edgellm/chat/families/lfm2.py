@@ -29,4 +29,6 @@ FORMAT = Format(
     body=body,
     write=write,
     cost=pythonic.COST,
+    first="[",
+    ends=("]",),
 )

@@ -48,5 +48,13 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 FORMAT = Format(
-    "llama3", ((TAG,), ("Environment: ipython",)), (TAG, "{"), parse, at_start=True, keeps_opener=True, markers=(TAG,), body=body
+    "llama3",
+    ((TAG,), ("Environment: ipython",)),
+    (TAG, "{"),
+    parse,
+    at_start=True,
+    keeps_opener=True,
+    markers=(TAG,),
+    body=body,
+    ends=("}",),
 )

@@ -16,4 +16,8 @@ FORMAT = Format(
     markers=("<minimax:tool_call>", "</minimax:tool_call>"),
     body=TAGS.body,
     cost=COST,
+    first="<",
+    partial=TAGS.partial,
+    ends=("</invoke>",),
+    bare=('<invoke name="{}">', "</invoke>"),
 )

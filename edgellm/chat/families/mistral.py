@@ -50,6 +50,12 @@ def named_body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 FORMAT = Format(
-    "mistral", (("[TOOL_CALLS]",),), ("[TOOL_CALLS]",), parse, markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), body=body
+    "mistral",
+    (("[TOOL_CALLS]",),),
+    ("[TOOL_CALLS]",),
+    parse,
+    markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    body=body,
+    ends=("]", "}"),
 )
 NAMED_FORMAT = replace(FORMAT, name="mistral-named", detects=(("[TOOL_CALLS]", "[ARGS]"),), body=named_body)

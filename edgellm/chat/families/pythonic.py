@@ -158,4 +158,4 @@ def _written(schema: Any, within: Mapping[str, Any]) -> str:
     return inline(schema, within)
 
 
-FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body, cost=COST)
+FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body, cost=COST, shows="{}(")

@@ -16,4 +16,8 @@ FORMAT = Format(
     markers=("<tool_call>", "</tool_call>"),
     body=TAGS.body,
     cost=COST,
+    first="<",
+    partial=TAGS.partial,
+    ends=("</function>",),
+    bare=("<function={}>", "</function>"),
 )

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.families._format import ANY_TEXT, CallSplitter, Format, Mark, inline, literal, named
+from edgellm.chat.families._format import ANY_TEXT, Format, Mark, inline, literal, named
+from edgellm.chat.families._splitter import CallSplitter, Segment
 from edgellm.chat.tools import Call, Tool, ToolCall
 
 OPEN, ALL = ">>>", "all\n"
@@ -21,22 +22,21 @@ class RecipientSplitter(CallSplitter):
         super().__init__(replace(format, openers=tuple(OPEN + head for head in self._heads)), tools)
         self._start: str | None = ""  # of the answer, until it is known for whom it is
 
-    def push(self, text: str) -> tuple[str, list[ToolCall]]:
+    def segments(self, text: str) -> list[Segment]:
         if self._start is not None:
             start = self._start + text
             if any(head.startswith(start) and head != start for head in (ALL, *self._heads)):
                 self._start = start
-                return "", []
+                return []
             self._start, text = None, start.removeprefix(ALL)
             if head := next((head for head in self._heads if start.startswith(head)), ""):
                 self._block, self._opener, self._tried = head, head, len(head)
                 text = start.removeprefix(head)
-        return super().push(text)
+        return super().segments(text)
 
-    def flush(self) -> tuple[str, list[ToolCall]]:
+    def rest(self) -> list[Segment]:
         start, self._start = self._start or "", None
-        shown, calls = super().flush()
-        return start + shown, calls
+        return [*([start] if start else []), *super().rest()]
 
     def _closed(self) -> list[ToolCall] | None:
         found = super()._closed()
@@ -51,14 +51,15 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return [Call(match[1], arguments)] if match and isinstance(arguments, dict) else None
 
 
-def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
+def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None, must: bool = False) -> str:
     """A text and calls behind it, or calls alone."""
     names, arguments = [f"{tool.name}\n" for tool in tools], [inline(tool.parameters) for tool in tools]
     calls = " | ".join(f"{literal(name)} {each}" for name, each in zip(names, arguments, strict=True))
     spoken = " | ".join(f"head_{n} {each}" for n, each in enumerate(arguments))
     heads = [f"head_{n}[lazy]: TEXT {literal(OPEN + name)}" for n, name in enumerate(names)]
     more = f'("\\n"? {literal(OPEN)} call)*'
-    return "\n".join([f"start: {literal(ALL)} (TEXT | ({spoken}) {more}) | call {more}", ANY_TEXT, f"call: {calls}", *heads]) + "\n"
+    text = "" if must else f"{literal(ALL)} (TEXT | ({spoken}) {more}) | "
+    return "\n".join([f"start: {text}call {more}", ANY_TEXT, f"call: {calls}", *heads]) + "\n"
 
 
 FORMAT = Format(

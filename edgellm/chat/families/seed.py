@@ -16,4 +16,8 @@ FORMAT = Format(
     markers=("<seed:tool_call>", "</seed:tool_call>"),
     body=TAGS.body,
     cost=COST,
+    first="<",
+    partial=TAGS.partial,
+    ends=("</function>",),
+    bare=("<function={}>", "</function>"),
 )

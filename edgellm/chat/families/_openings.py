@@ -1,0 +1,92 @@
+"""Where a call begins in an answer: in its family's format, or in one that strays from it and can be read all the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from edgellm.chat.families import _fenced
+from edgellm.chat.families._format import Format
+from edgellm.chat.tools import Tool
+
+LINE = re.compile(r"(?:\A|(?<=\n))[ \t]*(?=[`{])")  # the beginning of one that may hold a call
+SPACE = re.compile(r"\s+")
+
+
+class Opening(NamedTuple):
+    """Where a block begins in a text, and in which format; `opener` is empty for one that is told by its form."""
+
+    at: int
+    opener: str
+    format: Format
+
+
+def ways(format: Format, tools: Sequence[Tool]) -> tuple[Format, ...]:
+    """The formats in which a model of a family writes calls: its own, a call without the marks around it, JSON in a fence."""
+    found = [format]
+    if format.bare is not None:
+        opener, closer = format.bare
+        found.append(
+            replace(
+                format,
+                name=f"{format.name}-bare",
+                openers=tuple(dict.fromkeys(opener.format(tool.name) for tool in tools)),
+                closers=(closer,),
+                keeps_opener=True,
+                keeps_closer=True,
+                follows=format.closers,
+                first="",
+                bare=None,
+            )
+        )
+    return (*found, _fenced.format_of(tools))
+
+
+class Openings:
+    """Finds them in a text that grows at its end. `spell`: how the text spells what formats say (bytes read as latin-1)."""
+
+    def __init__(self, formats: Sequence[Format], spell: Callable[[str], str] = str) -> None:
+        self._literals = [(spell(opener), format) for format in formats for opener in format.openers]
+        self._forms = [(spell(form), format) for format in formats for form in format.forms]
+        self._longest = max((len(form) for form, _ in self._forms), default=0)
+        self.longest = max(self._longest, *(len(opener) for opener, _ in self._literals)) if self._literals else self._longest
+
+    def find(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False) -> Opening | None:
+        """The first one. `begun`: something was said before; `mid_line`: also on this line. Within thinking openers count alone."""
+        places = [
+            Opening(at, opener, format)
+            for opener, format in self._literals
+            if (at := text.find(opener)) >= 0 and not (format.at_start and (thinking or begun or text[:at].strip()))
+        ]
+        if not thinking:
+            places += [Opening(at, "", format) for at, format in self._on_lines(text, mid_line) if format is not None]
+        return min(places, key=lambda place: (place.at, -len(place.opener)), default=None)
+
+    def kept(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False) -> int:
+        """How much of the end of a text without an opening may begin one."""
+        keep = 0
+        for opener, format in self._literals:
+            if format.at_start:
+                if not (thinking or begun) and opener.startswith(text.lstrip()):
+                    keep = len(text)
+            else:
+                keep = max(keep, next((n for n in range(min(len(opener) - 1, len(text)), 0, -1) if text.endswith(opener[:n])), 0))
+        if not thinking:
+            keep = max([keep, *(len(text) - at for at, format in self._on_lines(text, mid_line) if format is None)])
+        return keep
+
+    def _on_lines(self, text: str, mid_line: bool) -> list[tuple[int, Format | None]]:
+        """Where lines begin with the form of a call, or (None) may do so."""
+        found: list[tuple[int, Format | None]] = []
+        for line in LINE.finditer(text) if self._forms else ():
+            if line.start() == 0 and mid_line:
+                continue
+            begun = SPACE.sub("", text[line.end() : line.end() + 4 * self._longest])
+            for form, format in self._forms:
+                if begun.startswith(form):
+                    found.append((line.end(), format))
+                elif form.startswith(begun) and len(begun) < len(form) and text[line.end() :].strip():
+                    found.append((line.end(), None))
+        return found

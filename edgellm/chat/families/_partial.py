@@ -1,0 +1,65 @@
+"""Calls that are still being written: the name, and as much of the arguments as no later text changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple  # Any: JSON
+
+from edgellm.chat.families._reading import DECODER, skipped
+from edgellm.chat.tools import Tool
+
+HEAD = re.compile(
+    r'[\s\[{]*(?:"type"\s*:\s*"function"\s*,\s*)?"(?:tool_)?name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
+    r'\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
+ENDING_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
+
+
+class Partial(NamedTuple):
+    """A call as far as it is written: the arguments that are complete, and a text that is not."""
+
+    name: str
+    arguments: dict[str, Any]
+    unfinished: tuple[str, str] | None = None
+
+    @property
+    def json(self) -> str:
+        """How the JSON of the arguments begins."""
+        text = json.dumps(self.arguments, ensure_ascii=False)[:-1]
+        if self.unfinished is None:
+            return text
+        key, value = (json.dumps(each, ensure_ascii=False) for each in self.unfinished)
+        return f"{text}{', ' if self.arguments else ''}{key}: {value[:-1]}"
+
+
+Read = Callable[[str, Sequence[Tool]], Partial | None]
+
+
+def of_json(block: str, tools: Sequence[Tool]) -> Partial | None:
+    """The first call of a block of JSON."""
+    head = HEAD.match(block)
+    if head is None:
+        return None
+    arguments, at = dict[str, Any](), head.end() + 1
+    name, unfinished = json.loads(head[1]), None
+    try:
+        while True:
+            key, at = DECODER.raw_decode(block, skipped(block, at))
+            at = skipped(block, skipped(block, at) + 1)  # behind the colon
+            try:
+                value, end = DECODER.raw_decode(block, at)
+            except ValueError:
+                if block[at : at + 1] == '"' and isinstance(key, str):
+                    unfinished = key, json.loads(ENDING_ESCAPE.sub("", block[at:]) + '"', strict=False)
+                break
+            if end == len(block):  # a number may go on
+                break
+            arguments[key], at = value, skipped(block, end)
+            if block[at : at + 1] != ",":
+                break
+            at += 1
+    except (ValueError, RecursionError):
+        pass
+    return Partial(name, arguments, unfinished)

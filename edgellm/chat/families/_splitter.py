@@ -1,0 +1,241 @@
+"""Finds the calls in an answer while it is written; what begins like one and is none comes out as text: nothing gets lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+
+from edgellm.chat.families._format import Format, plain
+from edgellm.chat.families._openings import Openings, ways
+from edgellm.chat.families._reading import Cut
+from edgellm.chat.tools import Call, CallDelta, Tool, ToolCall, is_finite
+
+MAX_BROKEN = 20_000_000  # what blocks that were no calls may cost, before an answer is text
+MAX_ENDS = 500  # of calls without a closer
+Segment = str | ToolCall | CallDelta
+
+
+class CallSplitter:
+    """Tells text from calls, piece by piece. `thinking`: the text is thinking, in which openers count and nothing else."""
+
+    def __init__(self, format: Format, tools: Sequence[Tool]) -> None:
+        self._tools = plain(tools)
+        self._openings = Openings(ways(format, self._tools))
+        self.thinking = False
+        self._format = format  # of the block
+        self._held = ""  # may still become an opener
+        self._block: str | None = None  # since an opener, which it begins with
+        self._opener = ""
+        self._tried = 0  # where the block's next closer is looked for
+        self._needs = ""  # what comes before that closer
+        self._begun = False  # something other than white space was said
+        self._line = ""  # what was said on the line that is being written
+        self._after: tuple[str, ...] = ()  # marks that go if they come next
+        self._ids = set[str]()
+        self._broken = 0  # what it cost to parse blocks that were no calls
+        self._found: list[Segment] = []
+        self._calls = 0  # that were told
+        self._begun_call: tuple[str, str] | None = None  # id and the arguments of a call that is told while it is written
+        self._looked = 0  # at so many characters of its block
+
+    def restart(self) -> None:
+        """The answer begins here: what came before was thinking."""
+        self._begun, self._line = False, ""
+
+    def push(self, text: str) -> tuple[str, list[ToolCall]]:
+        """The text and the calls that can be told now."""
+        return _apart(self.segments(text))
+
+    def flush(self) -> tuple[str, list[ToolCall]]:
+        """What is left at the end of the answer; of a block that is cut, the calls before the one that is."""
+        return _apart(self.rest())
+
+    def segments(self, text: str) -> list[Segment]:
+        """The text and the calls that can be told now, in their order."""
+        if self._block is not None:
+            self._block += text
+        else:
+            self._held += text
+        self._read()
+        self._tell_begun()
+        found, self._found = self._found, []
+        return found
+
+    def _tell_begun(self) -> None:
+        """What is new of the call that is being written."""
+        block, read = self._block, self._format.partial
+        if block is None or read is None or len(block) < self._looked + max(1, self._looked // 64):
+            return
+        self._looked = len(block)
+        in_body = self._format.keeps_opener and self._format.keeps_closer
+        partial = read(block if in_body else block[len(self._opener) :], self._tools)
+        if partial is None or all(tool.name != partial.name for tool in self._tools):
+            return
+        number, told = self._begun_call or (uuid.uuid4().hex[:9], "")
+        text = partial.json
+        if not text.startswith(told):
+            return
+        if self._begun_call is None or len(text) > len(told):
+            self._found.append(CallDelta(self._calls, number, partial.name, text[len(told) :]))
+            self._begun_call = number, text
+
+    def rest(self) -> list[Segment]:
+        """As `flush`, in their order."""
+        while self._block is not None:
+            rest, self._block = self._block[len(self._opener) :], None
+            found = self._parsed(rest)
+            if isinstance(found, Cut):
+                found, rest = self._whole(found, rest)
+            elif found:
+                rest = ""
+            if not found:
+                found, rest = self._unclosed(rest)
+            if not found:
+                self._say(self._opener)
+                if not self._opener and rest:  # told by its form, which would be found again
+                    self._say(rest[0])
+                    rest = rest[1:]
+            self._called(found)
+            self._held = rest
+            self._read()
+        held, self._held = self._held, ""
+        if not any(mark.startswith(held.strip()) for mark in self._after if held.strip()):
+            self._say(held)
+        found_all, self._found = self._found, []
+        return found_all
+
+    def _read(self) -> None:
+        while True:
+            if self._block is None:
+                self._text()
+            if self._block is None or (found := self._closed()) is None:
+                return
+            if not found:  # the opener was text; what follows may hold calls all the same
+                n = max(1, len(self._opener))
+                opener, self._held, self._block = self._block[:n], self._block[n:], None
+                self._say(opener)
+            self._called(found)
+
+    def _called(self, calls: Sequence[ToolCall]) -> None:
+        begun, self._begun_call, self._looked = self._begun_call, None, 0
+        for k, call in enumerate(calls):
+            text, told = json.dumps(call.arguments, ensure_ascii=False), begun[1] if begun is not None and k == 0 else ""
+            if text.startswith(told):
+                self._found.append(CallDelta(self._calls, call.id, call.name, text[len(told) :]))
+            self._found.append(call)
+            self._calls += 1
+        if calls:
+            self._after, self._line = self._format.follows, ""
+
+    def _whole(self, cut: Cut, body: str) -> tuple[list[ToolCall], str]:
+        """The calls of a block that are complete, and the rest of it, but for a closer that is cut."""
+        try:
+            found = self._identified([*cut.calls])
+        except (ValueError, RecursionError):
+            found = []
+        if found:
+            body = body[cut.at - len(self._opener) * self._format.keeps_opener :]
+        closes = found and any(closer.startswith(body) for closer in self._format.closers)
+        return found, "" if closes else body
+
+    def _unclosed(self, body: str) -> tuple[list[ToolCall], str]:
+        """The first call of a block whose closer is missing, and what follows it."""
+        ends = [match.end() for end in self._format.ends for match in re.finditer(re.escape(end), body)]
+        for end in sorted(ends)[:MAX_ENDS]:
+            found = self._parsed(body[:end])
+            if found and not isinstance(found, Cut):
+                return found, body[end:]
+        return [], body
+
+    def _text(self) -> None:
+        """The text before the next opening; then the block begins."""
+        if self._broken > MAX_BROKEN:
+            held, self._held = self._held, ""
+            self._say(held)
+            return
+        if self._after:
+            bare = self._held.lstrip()
+            if any(mark.startswith(bare) and mark != bare for mark in self._after):
+                return
+            mark = next((mark for mark in self._after if bare.startswith(mark)), "")
+            self._after, self._held = (), bare[len(mark) :] if mark else self._held
+        where = {"begun": self._begun, "mid_line": bool(self._line.strip()), "thinking": self.thinking}
+        held, opening = self._held, self._openings.find(self._held, **where)
+        if opening is not None:
+            self._opener, self._format, self._begun_call, self._looked = opening.opener, opening.format, None, 0
+            self._block, self._held, self._tried, self._needs = held[opening.at :], "", len(self._opener), ""
+            self._say(held[: opening.at])
+            return
+        keep = self._openings.kept(held, **where)
+        self._held = held[len(held) - keep :] if keep else ""
+        self._say(held[: len(held) - keep])
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._begun = self._begun or bool(text.strip())
+            self._line = (self._line + text).rpartition("\n")[2][-100:]
+            if self._found and isinstance(self._found[-1], str):
+                self._found[-1] += text
+            else:
+                self._found.append(text)
+
+    def _closed(self) -> list[ToolCall] | None:
+        """The calls of the block, if it is complete; what follows it is held. None as long as it is not, [] if it is text."""
+        assert self._block is not None
+        begun = self._block[len(self._opener) :].lstrip()
+        if begun and self._format.first and begun[0] not in self._format.first:
+            return []
+        while self._broken <= MAX_BROKEN:
+            marks = (self._needs,) if self._needs else self._format.closers
+            ends = [(at, mark) for mark in marks if (at := self._block.find(mark, self._tried)) >= 0]
+            if not ends:
+                self._tried = max(self._tried, len(self._block) - max(map(len, marks), default=1) + 1)
+                return None
+            end, mark = min(ends)
+            if self._needs:
+                self._tried, self._needs = end + len(mark), ""
+                continue
+            found = self._parsed(self._block[len(self._opener) : end + len(mark) * self._format.keeps_closer])
+            if not isinstance(found, Cut):
+                if found:
+                    self._held, self._block = self._block[end + len(mark) :], None
+                return found
+            # The closer may stand within an argument.
+            self._tried, self._needs = (end, found.needs) if found.needs else (end + 1, "")
+        return []
+
+    def _parsed(self, body: str) -> list[ToolCall] | Cut:
+        """The calls of a block, [] if it is text whatever follows."""
+        if self._broken > MAX_BROKEN:
+            return []
+        found: list[ToolCall] | Cut = []
+        try:
+            calls = self._format.parse(self._opener + body if self._format.keeps_opener else body, self._tools)
+            if found := self._identified(calls or ()):
+                return found
+        except Cut as cut:
+            found = cut
+        except (ValueError, RecursionError):  # JSON that is none
+            found = Cut()
+        self._broken += self._format.cost(body)
+        return found
+
+    def _identified(self, calls: Sequence[Call | ToolCall]) -> list[ToolCall]:
+        """With ids that no other call of the answer has; none where one has a number that JSON cannot have."""
+        if not all(is_finite(call.arguments) for call in calls):
+            return []
+        found = list[ToolCall]()
+        for call in calls:
+            if self._begun_call is not None and not found:
+                call = ToolCall(call.name, call.arguments, self._begun_call[0])
+            elif not isinstance(call, ToolCall) or call.id in self._ids:
+                call = ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9])
+            self._ids.add(call.id)
+            found.append(call)
+        return found
+
+
+def _apart(segments: Sequence[Segment]) -> tuple[str, list[ToolCall]]:
+    return "".join(each for each in segments if isinstance(each, str)), [each for each in segments if isinstance(each, ToolCall)]
