@@ -31,8 +31,8 @@ from edgellm.api.tools import Toolbox
 from edgellm.api.vision import Seeing, mixed_runs, woven
 from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
-from edgellm.chat.images import Image
 from edgellm.chat.channels import Reader
+from edgellm.chat.images import Image
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
