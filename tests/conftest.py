@@ -16,7 +16,8 @@ sys.path.extend(sorted({str(path.parent) for path in Path(__file__).parent.rglob
 
 pytest_plugins = ["pulled"]  # its fixtures serve several modules
 
-# Folders and modules that `--quick` leaves out: they start programs and servers, compile kernels of other ISA levels, or need a trained model.
+# Folders and modules that `--quick` leaves out: they start programs and servers, compile kernels of other ISA levels, or need a
+# trained model.
 NOT_QUICK = {"bench", "catalogue", "guide", "jit", "kernels", "mlx", "server", "simd", "tools"} | {
     f"test_{name}"
     for name in (
