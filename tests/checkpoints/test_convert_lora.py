@@ -330,9 +330,9 @@ def test_what_loading_would_refuse_is_refused(
 @pytest.mark.parametrize("pattern", [r"(?:(?:\w|\.)+)+!", r"(a|a)*b|(.*)*!", r"(\w+\.?)+\d!", r"(x+x+)+y", "(((.*)*)*)*!"])
 def test_alphas_are_matched_in_bounded_time(tmp_path: Path, pattern: str) -> None:
     adapter_of(tmp_path / "adapter", "llama", "model.layers.0.self_attn.q_proj", alpha_pattern={pattern: 4, "q_proj": 5})
-    start = time.monotonic()
+    start = time.process_time()
     convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("pattern", [r"(?!a)q_proj", r"(a)\1", "(" * 99 + ")" * 99, "(a{1000}){1000}", "a" * 5000 + "+"])

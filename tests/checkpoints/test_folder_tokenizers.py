@@ -193,13 +193,15 @@ def test_expressions_that_may_take_for_ever_are_refused(tmp_path: Path, expressi
     folder = folder_of(tmp_path / "hf", "qwen2", made)
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace(json.dumps(r"[aeiou]+|[^aeiou\s]+|\s+"), json.dumps(expression)))
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(Unsupported, match="cuts words in a way"):
         convert(folder, tmp_path / "model.gguf")
+    assert time.process_time() - start < 5
     with edgellm.load(folder, context=64, backend="cpu", threads=1) as model:
+        start = time.process_time()
         with pytest.raises(Unsupported, match="cuts words in a way"):
             model.generate("a" * 60 + "!", max_tokens=1)
+        assert time.process_time() - start < 5
         assert model.logits([3, 5]).shape[0] == 2  # it takes ids
-    assert time.monotonic() - start < 20
     with open_mlx_folder(folder, pre="gpt-2") as opened:
         assert build_tokenizer(opened.metadata, file=folder).encode("a b")

@@ -41,8 +41,8 @@ def test_as_re_matches() -> None:
 
 @pytest.mark.parametrize("text", [r"(a+)+!", "(a|a)*!", "(a?){50}a{50}!", "(.*)*(.*)*!", "((a*)*)*!"])
 def test_without_trying_again(text: str) -> None:
-    start = time.monotonic()
-    assert not LinearPattern(text).fullmatch("a" * 2000) and time.monotonic() - start < 5
+    start = time.process_time()
+    assert not LinearPattern(text).fullmatch("a" * 2000) and time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
