@@ -4,7 +4,7 @@ elementwise     add, mul, scale, clamp, softcap, the activations; "glu_*": act(g
 norm            RMS and layer norm of rows or of equal groups; sums.py fixes the order of additions
 softmax         probabilities of a classifier's few labels
 columns         columns picked of each head; select: the rows whose logits are wanted; pool: one row of a segment
-merge           image encoders: neighbouring patches become one row
+merge           image encoders: neighbouring patches become one row; inject: an image's vectors in the place of its tokens' rows
 altup           Gemma 3n: mixed rows, rescaled rows, sparse activations
 
 In a step of one token, short rows are computed by every thread for itself (`replicated` in ../../record.py), which saves a barrier.
