@@ -89,6 +89,14 @@ ADAPTERS = Option(
     help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
     part="loading",
 )
+MMPROJ = Option(
+    name="mmproj",
+    usual="the projector beside the model",
+    flags=("--mmproj",),
+    metavar="FILE",
+    help="Projector file that encodes images, or none.",
+    part="loading",
+)
 MMAP = Option(
     name="mmap",
     kind=bool,
@@ -138,4 +146,4 @@ QUEUE = Option(
     part="loading",
 )
 
-LOADING = (CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, SINKS, PINNED, ADAPTERS, MMAP, MLOCK, FORCE)
+LOADING = (CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, SINKS, PINNED, ADAPTERS, MMPROJ, MMAP, MLOCK, FORCE)

@@ -471,6 +471,29 @@ def test_penalties_and_drafts_do_not_meet_rows_of_images(tmp_path: Path) -> None
         model.generate(prompt, max_tokens=5, repeat_penalty=1.3, presence_penalty=0.5, dry_multiplier=0.8, seed=1, draft="ngram")
 
 
+def test_run_shows_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with seeing(tmp_path) as model:
+        wanted = model.generate([edgellm.Image(picture(64, 64)), "what"], max_tokens=4, temperature=0).token_ids
+    (tmp_path / "p.png").write_bytes(encoded(Pillow.fromarray(picture(64, 64)), "PNG"))
+    command = [
+        "run",
+        str(tmp_path / "m.gguf"),
+        "what",
+        "--image",
+        str(tmp_path / "p.png"),
+        "-n",
+        "4",
+        "--temp",
+        "0",
+        "--raw",
+        "--json",
+    ]
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out)["ids"] == list(wanted)
+    assert run([*command, "--mmproj", "none"]) == 2
+    assert "takes no images" in capsys.readouterr().err
+
+
 def test_chat_parts_without_an_image(tmp_path: Path) -> None:
     with seeing(tmp_path) as model:
         for part in ({"type": "image"}, {"type": "image_url", "image_url": {}}):

@@ -47,6 +47,12 @@ def run(
             help=("Read the prompt from a file; appended to PROMPT if both are given."),
         ),
     ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image", metavar="FILE", show_default=False, help=("Show the model a PNG, JPEG, WebP or GIF. May be repeated.")
+        ),
+    ] = None,
     chosen: options.Chosen = options.NONE,
     system: options.System = None,
     raw: Annotated[
@@ -75,6 +81,7 @@ def run(
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
     edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
+    edgellm run smolvlm.gguf "What is this?" --image cat.jpg
     """
     from edgellm.cli.forms import form
     from edgellm.cli.opening import check, open_model, sampling_of
@@ -106,7 +113,8 @@ def run(
             if not json_ and (refusal := rule(opened)(text)) is not None:
                 print(refusal)
                 return
-        stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, settings)
+        images = image or []
+        stream = _reply(opened, text, images, system, settings) if reply else _continuation(opened, text, images, settings)
         if json_:
             _print_json(model, stream, opened, sampling, reading)
         else:
@@ -189,14 +197,19 @@ def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
     return whole
 
 
-def _reply(model: Model, text: str, system: str | None, settings: dict[str, Any]) -> Stream:
-    messages = [{"role": "system", "content": system}] if system is not None else []
-    answer: Stream = model.chat([*messages, {"role": "user", "content": text}], stream=True, **settings)
+def _reply(model: Model, text: str, images: list[str], system: str | None, settings: dict[str, Any]) -> Stream:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system is not None else []
+    content = [*({"type": "image", "image": file} for file in images), {"type": "text", "text": text}] if images else text
+    answer: Stream = model.chat([*messages, {"role": "user", "content": content}], stream=True, **settings)
     return answer
 
 
-def _continuation(model: Model, text: str, settings: dict[str, Any]) -> Stream:
-    return model.stream(text, **settings)
+def _continuation(model: Model, text: str, images: list[str], settings: dict[str, Any]) -> Stream:
+    if not images:
+        return model.stream(text, **settings)
+    from edgellm.chat.images import Image  # brings NumPy
+
+    return model.stream([*map(Image, images), text], **settings)
 
 
 def _refuse(system: str | None, thinking: Mapping[str, object]) -> None:
