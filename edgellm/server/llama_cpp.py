@@ -16,7 +16,7 @@ from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.openai import problem_body
 from edgellm.server.openai.chat import sse, timings
-from edgellm.server.openai.requests import Message, Sampled
+from edgellm.server.openai.requests import Message, Sampled, conversation_of
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
 from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
@@ -73,7 +73,7 @@ class LlamaCpp:
         """The prompt that a conversation becomes."""
         body = await read(request, TemplateBody)
         async with self._models.use(body.model) as loaded:
-            messages = [message.model_dump(exclude_unset=True) for message in body.messages]
+            messages = conversation_of(body.messages)
             return JSONResponse({"prompt": await asyncio.to_thread(loaded.model.apply_template, messages, tools=body.tools)})
 
     async def infill(self, request: Request) -> Response:

@@ -42,6 +42,8 @@ BODIES = {
     "content is a number": b'{"messages": [{"role": "user", "content": 3}]}',
     "content is an object": b'{"messages": [{"role": "user", "content": {"a": 1}}]}',
     "an image": b'{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]}',
+    "an image of ours": b'{"messages": [{"role": "user", "content": [{"type": "image", "image": "/etc/passwd"}]}]}',
+    "an image elsewhere": b'{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "http://127.0.0.1:1/x"}]}]}',
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a huge number": b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"9" * 5000 + b"}",

@@ -8,6 +8,7 @@ from typing import Any, Literal  # Any: JSON
 from pydantic import BaseModel, Field
 
 from edgellm import Model
+from edgellm.server.parts import Part, joined, picture_of_base64
 from edgellm.server.problems import Problem
 
 BILLING = "x-anthropic-billing-header"  # a line of Claude Code's, another one for each request: it would end every common prefix
@@ -113,18 +114,24 @@ def _system(given: str | Blocks | None) -> str:
 
 def _user(role: str, blocks: Blocks, where: str) -> list[dict[str, Any]]:
     """Results of tools as messages of their own, in their order, with the text between and after them."""
-    found, texts = list[dict[str, Any]](), list[str]()
+    found, parts = list[dict[str, Any]](), list[str | Part]()
     for block in blocks:
         if block.get("type") != "tool_result":
-            texts.append(_text(block, where))
+            parts.append(_picture(block, where) if block.get("type") == "image" else _text(block, where))
             continue
-        if texts:
-            found.append({"role": role, "content": "\n".join(texts)})
-            texts = []
+        if parts:
+            found.append({"role": role, "content": joined(parts)})
+            parts = []
         found.append(
             {"role": "tool", "tool_call_id": str(block.get("tool_use_id")), "content": _result(block.get("content"), where)}
         )
-    return [*found, {"role": role, "content": "\n".join(texts)}] if texts or not found else found
+    return [*found, {"role": role, "content": joined(parts)}] if parts or not found else found
+
+
+def _picture(block: dict[str, Any], where: str) -> Part:
+    """A picture of its bytes. Raises Problem for one at an address."""
+    source = block.get("source")
+    return picture_of_base64(source.get("data") if isinstance(source, dict) and source.get("type") == "base64" else None, where)
 
 
 def _result(content: object, where: str) -> str:

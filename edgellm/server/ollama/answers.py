@@ -51,8 +51,8 @@ class Answers:
     async def generate(self, request: Request) -> Response:
         """The endpoint of prompts, which are a conversation of one message unless they are `raw`."""
         body = await read(request, GenerateBody)
-        if body.images:
-            raise Problem(400, "this version reads text only; leave images out.")
+        if body.images and (body.raw or body.suffix):
+            raise Problem(400, "images are for prompts that go through the chat template; leave raw and suffix out.")
         if body.template:
             raise Problem(400, "template is not supported; give raw, and the whole prompt.")
         if not body.prompt and not body.suffix:

@@ -10,6 +10,7 @@ from typing import Any  # Any: JSON
 from pydantic import BaseModel
 
 from edgellm import Model
+from edgellm.server.parts import Content, joined, picture_of_base64
 from edgellm.server.problems import Problem
 
 SAME = (  # options with the library's names
@@ -139,12 +140,12 @@ class ChatBody(Generating):
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
-        """The messages in OpenAI's form: calls have ids, and results those of their calls. Raises Problem for images."""
+        """The messages in OpenAI's form: calls have ids, and results those of their calls. Raises Problem."""
         found, open_calls, number = list[dict[str, Any]](), list[tuple[str, str]](), 0
         for message in self.messages:
-            if message.images:
-                raise Problem(400, "this version reads text only; leave images out.")
             one = message.model_dump(exclude_unset=True, exclude={"images", "tool_name"})
+            if message.images:
+                one["content"] = _with_images(message.content, message.images)
             if message.tool_calls:
                 calls: list[dict[str, Any]] = [
                     {"type": "function", "id": call.id or f"call_{number + k}", "function": call.function.model_dump()}
@@ -166,6 +167,10 @@ class ChatBody(Generating):
         return found
 
 
+def _with_images(text: str, images: list[str]) -> Content:
+    return joined([*(picture_of_base64(each, "images") for each in images), text])
+
+
 class GenerateBody(Generating):
     prompt: str = ""
     suffix: str | None = None
@@ -179,7 +184,8 @@ class GenerateBody(Generating):
     def conversation(self) -> list[dict[str, Any]]:
         """The prompt as a conversation of one message."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.prompt}]
+        content: Content = _with_images(self.prompt, self.images) if self.images else self.prompt
+        return [*system, {"role": "user", "content": content}]
 
 
 class EmbedBody(Asked):

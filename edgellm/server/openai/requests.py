@@ -7,6 +7,7 @@ from typing import Any, Literal  # Any: JSON
 from pydantic import BaseModel, Field
 
 from edgellm import Model, OptionError
+from edgellm.server.parts import checked
 from edgellm.server.problems import Problem
 
 SAMPLING = (
@@ -28,6 +29,17 @@ class Message(BaseModel, extra="allow"):
 
     role: str
     content: str | list[dict[str, Any]] | None = None
+
+
+def conversation_of(messages: list[Message]) -> list[dict[str, Any]]:
+    """Messages as the library takes them. Raises Problem for parts that are not supported."""
+    found = list[dict[str, Any]]()
+    for index, message in enumerate(messages):
+        one = message.model_dump(exclude_unset=True)
+        if "content" in one:
+            one["content"] = checked(message.content, f"messages.{index}.content")
+        found.append(one)
+    return found
 
 
 class StreamOptions(BaseModel):
@@ -93,7 +105,7 @@ class ChatBody(Sampled):
     @property
     def conversation(self) -> list[dict[str, Any]]:
         """The messages as the library takes them."""
-        return [message.model_dump(exclude_unset=True) for message in self.messages]
+        return conversation_of(self.messages)
 
     def options(self, model: Model, default: int | None) -> dict[str, Any]:
         """Options of `chat`. Raises Problem for what cannot be kept."""

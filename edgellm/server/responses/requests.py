@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from edgellm import Model
 from edgellm.server.openai.requests import form_of, offered_tools
+from edgellm.server.parts import Content, checked
 from edgellm.server.problems import Problem
 
 Item = dict[str, Any]
@@ -105,7 +106,7 @@ def _add(found: list[dict[str, Any]], item: Item, where: str) -> None:
         role = item.get("role")
         if not isinstance(role, str):
             raise Problem(400, f"{where}.role: Field required.", code="invalid_value")
-        text = _text(item.get("content"), where)
+        text = _content(item.get("content"), where)
         if (
             role == "assistant"
             and found
@@ -136,6 +137,14 @@ def _assistant(found: list[dict[str, Any]]) -> dict[str, Any]:
     if not found or found[-1]["role"] != "assistant":
         found.append({"role": "assistant", "content": ""})
     return found[-1]
+
+
+def _content(content: object, where: str) -> Content:
+    """A message's text, or its parts where pictures are among them. Raises Problem."""
+    parts = content if isinstance(content, list) else []
+    if not any(isinstance(part, dict) and part.get("type") == "input_image" for part in parts):
+        return _text(content, where)
+    return checked([part for part in parts if isinstance(part, dict)], where) or ""
 
 
 def _text(content: object, where: str) -> str:

@@ -1,0 +1,52 @@
+"""Parts of a message's content: text, and pictures as data URIs. Nothing in a request names a file or an address to read."""
+
+from __future__ import annotations
+
+from typing import Any  # Any: JSON
+
+from edgellm.server.problems import Problem
+
+Part = dict[str, Any]
+Content = str | list[Part]
+
+
+def text_part(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+def picture(url: object, where: str) -> Part:
+    """A picture of a data URI. Raises Problem for paths and addresses."""
+    if not isinstance(url, str) or not url[:11].lower() == "data:image/":
+        raise Problem(400, f"{where}: give the image itself, as data:image/png;base64,...; the server reads no files or addresses.")
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def picture_of_base64(data: object, where: str) -> Part:
+    """A picture of its bytes in base64, of any format."""
+    if not isinstance(data, str):
+        raise Problem(400, f"{where}: give the bytes of the image in base64.")
+    return picture(f"data:image/png;base64,{data.rpartition(',')[2] if data[:5].lower() == 'data:' else data}", where)
+
+
+def checked(content: str | list[Part] | None, where: str) -> Content | None:
+    """A content in which other kinds of parts, and other fields of parts, cannot hide. Raises Problem."""
+    if content is None or isinstance(content, str):
+        return content
+    return [_checked(part, where) for part in content]
+
+
+def _checked(part: Part, where: str) -> Part:
+    kind, text = part.get("type"), part.get("text")
+    if kind in ("text", "input_text", "output_text", "refusal") and isinstance(text, str):
+        return text_part(text)
+    if kind in ("image_url", "input_image"):
+        url = part.get("image_url")
+        return picture(url.get("url") if isinstance(url, dict) else url, where)
+    raise Problem(400, f"{where} has a part of the type {str(kind)[:40]!r}, which is not supported; give text, or image_url.")
+
+
+def joined(parts: list[str | Part]) -> Content:
+    """Texts in one, or with pictures among them a list of parts."""
+    if all(isinstance(part, str) for part in parts):
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return [text_part(part) if isinstance(part, str) else part for part in parts]
