@@ -129,6 +129,8 @@ UNIONS = [
     ({}, "red apple", "red apple"),
     ({}, '{"a": 1}', {"a": 1}),
     ({"type": "integer"}, "12", 12),
+    ({"enum": ["fast", 3, None]}, "3", 3),
+    ({"enum": ["fast", "3", 3]}, "3", "3"),
 ]
 
 

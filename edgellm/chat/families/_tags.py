@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -148,6 +149,9 @@ class Tags:
         if allowed is None or not is_text:
             return _untyped(text), after
         word = text.strip()
+        if allowed.others and all("enum" in each and text not in each["enum"] for each in allowed.texts):
+            with suppress(ValueError, RecursionError):
+                return json.loads(word), after  # none of the texts that it may be
         if word in LITERALS and allowed.may_be("null" if LITERALS[word] is None else "boolean"):
             return LITERALS[word], after
         return text, after
