@@ -1,8 +1,9 @@
-"""Checks of arguments that callers give: whole numbers, switches and callbacks."""
+"""Checks of arguments that callers give: whole numbers, switches, paths and callbacks."""
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,3 +36,10 @@ def check_progress(progress: Function | None, arguments: str) -> Function | None
     if progress is not None and not callable(progress):
         raise OptionError("cannot be called", option="progress", value=progress, advice=f"give a function of {arguments}, or None")
     return progress
+
+
+def check_path(name: str, asked: object) -> str | os.PathLike[str] | None:
+    """A path or None. Raises OptionError, naming the option."""
+    if asked is not None and not isinstance(asked, str | os.PathLike):
+        raise OptionError("is not a path", option=name, value=asked, advice="give a text or a pathlib.Path")
+    return asked

@@ -33,6 +33,7 @@ class Reference:
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph, self._weights = graph, weights
         self._arrays: dict[str, Array] = {}
+        self.given: Given | None = None  # vectors in the place of tokens
         self.held: dict[int, Any] = {}  # by state; Any: what the ops that share it agree on
 
     def logits(self, tokens: Integers, positions: Integers | None = None) -> Array:

@@ -13,7 +13,7 @@ from edgellm.api.records import ModelInfo, Vision
 from edgellm.api.vision import open_encoder, vision_of
 from edgellm.arch import embeds, find, load_graph, rope_axes
 from edgellm.arch.blocks.pooling import pooling_of
-from edgellm.arguments import check_flag, check_progress
+from edgellm.arguments import check_flag, check_path, check_progress
 from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
@@ -101,7 +101,7 @@ def load(
     check_policy(context_policy)
     force, progress = check_flag("force", force), check_progress(progress, "(what, done, of)")
     copied, locked = not check_flag("mmap", mmap), check_flag("mlock", mlock)
-    given = asked_for(adapters)
+    given, mmproj = asked_for(adapters), check_path("mmproj", mmproj)
     path = resolve(path_or_name)
     gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None

@@ -92,6 +92,8 @@ def chosen(tools: Toolbox | None, choice: object, parallel: object) -> Toolbox |
         function = choice.get("function", choice)
         choice = function.get("name") if isinstance(function, Mapping) and choice.get("type", "function") == "function" else choice
         named = True
+    elif choice is not None and not isinstance(choice, str):
+        raise OptionError("is not a text", option="tool_choice", value=choice, advice='give "auto", "required", "none" or a tool')
     else:
         named = choice not in (None, "auto", "required", "none")
     if tools is None:
