@@ -201,7 +201,7 @@ def _plain(part: Schema) -> Schema:
     if isinstance(found.get("items"), list | tuple) and "prefixItems" not in found:  # as drafts up to 7 write tuples
         found["prefixItems"] = [mapped(each, _plain) for each in found["items"]]
         found["items"] = mapped(found.get("additionalItems", True), _plain)
-    if "oneOf" in found and "anyOf" not in found:  # alternatives may overlap
+    if isinstance(found.get("oneOf"), list | tuple) and "anyOf" not in found:  # alternatives may overlap
         found["anyOf"] = found.pop("oneOf")
     if isinstance(found.get("pattern"), str) and UNKNOWN_PATTERN.search(found["pattern"]):
         del found["pattern"]
