@@ -383,7 +383,9 @@ def test_valid_means_that_parsed_exists(model: edgellm.Model, text: str) -> None
 
 def test_lists_without_end_are_bounded(model: edgellm.Model) -> None:
     answer = writes(model, "[" * 400, {"type": "array"})
-    assert "[" * 130 not in answer.text and (answer.stop_reason != "eog" or answer.parsed is not None)
+    assert "[" * 160 not in answer.text and (  # 120, where the next token may open several
+        answer.stop_reason != "eog" or answer.parsed is not None
+    )
 
 
 @pytest.mark.parametrize("kind", ["date", "time", "date-time", "duration"])

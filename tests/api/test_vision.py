@@ -6,6 +6,7 @@ import base64
 import importlib.util
 import io
 import json
+import os
 import random
 import threading
 from dataclasses import replace
@@ -471,7 +472,8 @@ def test_penalties_and_drafts_do_not_meet_rows_of_images(tmp_path: Path) -> None
         model.generate(prompt, max_tokens=5, repeat_penalty=1.3, presence_penalty=0.5, dry_multiplier=0.8, seed=1, draft="ngram")
 
 
-def test_run_shows_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_shows_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115  # closed with the process
     with seeing(tmp_path) as model:
         wanted = model.generate([edgellm.Image(picture(64, 64)), "what"], max_tokens=4, temperature=0).token_ids
     (tmp_path / "p.png").write_bytes(encoded(Pillow.fromarray(picture(64, 64)), "PNG"))
