@@ -42,7 +42,7 @@ def download(hub: Hub, file: RemoteFile, sha256: str, part: PartialFile, progres
                     f"{file.path} stopped at {part.length} of {part.size} bytes after {failures} tries: {fault}; "
                     "run the command again later, it resumes from there"
                 ) from fault
-            hub.sleep(max(fault.wait, hub.limits.pause * 2 ** (failures - 1)))
+            hub.wait(fault, failures)
     if not part.is_right(sha256):
         part.restart()
         raise WrongBytes(f"{file.path} came with other bytes than {hub.host} announced, and was deleted; run the command again")

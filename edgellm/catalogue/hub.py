@@ -29,6 +29,7 @@ SIZE = re.compile("[0-9]{1,18}")
 PAGES = 50
 LINKED = "X-Linked-Etag"  # stands on the hub's own answer, not on the one with the bytes
 DEFAULT_ENDPOINT = "https://huggingface.co"
+WAITING = 30.0  # seconds that a server may ask for with Retry-After, all its requests together
 T = TypeVar("T")
 TRUE = frozenset({"1", "on", "yes", "true"})  # as huggingface_hub reads its switches
 
@@ -59,6 +60,7 @@ class Hub:
         self.limits, self.sleep = limits or Limits(), sleep
         self.offline = any(environment.get(name, "").lower() in TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
         self._token = _token(environment)
+        self._waited = 0.0  # seconds that servers asked for
 
     @property
     def has_token(self) -> bool:
@@ -145,8 +147,15 @@ class Hub:
                     if isinstance(fault, Unreachable):
                         raise DownloadError(f"{repository}: {fault}; are you online?") from fault
                     raise DownloadError(f"{repository}: {fault} ({attempt} tries); try again later") from fault
-                self.sleep(max(fault.wait, self.limits.pause * 2 ** (attempt - 1)))
+                self.wait(fault, attempt)
         raise AssertionError("the last try returns or raises")
+
+    def wait(self, fault: Interrupted, failures: int) -> None:
+        """Pause before the next try. Raises DownloadError where servers asked for more than `WAITING` seconds."""
+        self._waited += fault.wait
+        if self._waited > WAITING:
+            raise DownloadError(f"{fault} and asks to wait {fault.wait:,.0f} s; run the command again after that") from fault
+        self.sleep(max(fault.wait, self.limits.pause * 2 ** (failures - 1)))
 
     def _once(
         self,
@@ -177,7 +186,7 @@ class Hub:
             return OutOfRange(f"{self.host} answers 416")
         if status in (408, 429) or status >= 500:
             wait = answer.headers.get("Retry-After", "")
-            return Interrupted(f"{self.host} answers {status}", min(60.0, float(wait)) if wait.isdecimal() else 0.0)
+            return Interrupted(f"{self.host} answers {status}", float(wait[:9]) if wait.isdecimal() else 0.0)
         page = f"{self.endpoint}/{repository}"
         if code == "GatedRepo" or (status == 403 and not code):
             return DownloadError(

@@ -46,5 +46,5 @@ def _longer(hub: Hub, file: RemoteFile, prefix: Prefix, wanted: int) -> Prefix:
             failures += 1
             if failures >= hub.limits.tries:
                 raise DownloadError(f"the header of {file.path} could not be read: {fault}; try again later") from fault
-            hub.sleep(max(fault.wait, hub.limits.pause * 2 ** (failures - 1)))
+            hub.wait(fault, failures)
     return Prefix(prefix.name, bytes(data[:end]), file.size)

@@ -107,6 +107,7 @@ REFUSED: dict[str, tuple[tuple[Misbehaviour, ...], str]] = {
     "redirect for ever": ((redirect("/o/r/model-Q8_0.gguf"),) * 9, "redirects more than"),
     "TLS where there is none": ((redirect("https://127.0.0.1:1/x"),) * 4, "can't reach"),
     "always 500": ((status(500),) * 4, "answers 500"),
+    "503 with a long Retry-After": ((status(503, Retry_After="999999"),), "asks to wait 999,999 s"),
     "forbidden": ((status(403),), "accept"),
     "teapot": ((status(418),), "answers 418"),
     "always cut": ((cut(10),) * 4, "stopped at 40 of"),
@@ -122,6 +123,15 @@ def test_misbehaviour_that_ends_in_one_sentence(case: str, server: LocalHub, cac
     assert all(blob.name == f"{SHA256}.incomplete" for blob in blobs(cache)) and not list(cache.glob("models--*/snapshots/*/*"))
     server.misbehave()
     check_whole(pull(NAME, hub=client(server)), cache)
+
+
+def test_waits_that_servers_ask_for_are_bounded_together(server: LocalHub) -> None:
+    slept = list[float]()
+    hub = Hub(server.environment(), FAST, sleep=slept.append)
+    server.misbehave(*(status(503, Retry_After="12"),) * 9)
+    with pytest.raises(DownloadError, match="asks to wait 12 s; run the command again after that"):
+        pull(NAME, hub=hub)
+    assert slept == [12.0, 12.0]
 
 
 def test_a_loopback_redirect_needs_a_loopback_hub() -> None:
