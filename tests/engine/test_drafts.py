@@ -351,5 +351,5 @@ def test_other_drafts_are_refused(path: Path, others: dict[str, Path], tmp_path:
         with pytest.raises(ModelNotFound):
             model.generate([1], draft="no/such/model.gguf")
         short = tiny_model(tmp_path / "short.gguf", "gpt2", "F32", context=16)
-        with pytest.raises(OptionError, match=r"draft=.*short.gguf' cannot be loaded beside this model \(context=\d+ is not"):
+        with pytest.raises(OptionError, match=r"draft=.*cannot be loaded beside this model \(context=\d+ is not"):
             model.generate([1], draft=short)
