@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from edgellm.backends.cpu.kernels.unpack.unpack import UNPACK as SHARED
 from edgellm.backends.cpu.kernels.unpack.unpack import Quants, Superblock
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
 from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks
@@ -192,7 +193,7 @@ def _q3_k(e: Neon, block: Blocks) -> Superblock:
 
 def _mxfp4(e: Neon, block: Blocks) -> Superblock:
     """Scales: 2^(exponent - 128), see unpack.py."""
-    shared = UNPACK["MXFP4"](e, block)
+    shared = SHARED["MXFP4"](e, block)
 
     def four(group: int) -> tuple[list[Value], tuple[Value, ...], tuple[Value, ...]]:
         exponent = e.b.zext(e.pack([e.load(I8, block(4 * group + i)) for i in range(4)]), V4I)
@@ -206,7 +207,7 @@ def _mxfp4(e: Neon, block: Blocks) -> Superblock:
 def _iq4_xs(e: Neon, block: Blocks) -> Superblock:
     """Scales of six bits, less 32: four from the nibbles of a block's half byte, two from 16 bits."""
     p = block(0)
-    d, shared = _half(e, p, 0), UNPACK["IQ4_XS"](e, block)
+    d, shared = _half(e, p, 0), SHARED["IQ4_XS"](e, block)
 
     def four(group: int) -> tuple[list[Value], tuple[Value, ...], tuple[Value, ...]]:
         def field(address: Value, offset: int, width: int) -> Value:
