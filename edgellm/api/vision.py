@@ -90,8 +90,8 @@ class Seeing:
         """An image encoded."""
         if self.encoder is None:
             raise OptionError(
-                "this model takes no images: no projector (mmproj-*.gguf) lies beside it; get its projector, or give "
-                "load(..., mmproj=FILE)."
+                "this model takes no images: there is no projector (mmproj-*.gguf) beside it; download its projector, or name one "
+                "with mmproj."
             )
         source = image.data if isinstance(image, images.Image) else image
         if isinstance(image, images.Image) and image_tokens is None:

@@ -7,7 +7,7 @@ import mimetypes
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from edgellm.server.routing import Endpoint, Routes
 
@@ -38,13 +38,12 @@ HEADERS = {
 def files(folder: Path = FOLDER) -> dict[str, Path]:
     """Paths of requests, and the files that answer them: those that are in the folder now, and no others."""
     found = {f"/{path.relative_to(folder).as_posix()}": path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {**found, "/": found[f"/{INDEX}"]} if f"/{INDEX}" in found else found
+    return {**found, "/": found[f"/{INDEX}"]}
 
 
 def routes(folder: Path = FOLDER) -> Routes:
-    """Methods, paths and endpoints; without a page, / says what runs here."""
-    found = [("GET", path, _endpoint(file)) for path, file in files(folder).items()]
-    return found if any(path == "/" for _, path, _ in found) else [*found, ("GET", "/", _no_page)]
+    """Methods, paths and endpoints."""
+    return [("GET", path, _endpoint(file)) for path, file in files(folder).items()]
 
 
 def _endpoint(file: Path) -> Endpoint:
@@ -59,7 +58,3 @@ def _endpoint(file: Path) -> Endpoint:
         return Response(body, media_type=kind, headers=headers)
 
     return answer
-
-
-async def _no_page(request: Request) -> Response:
-    return PlainTextResponse("edgellm is running", headers=HEADERS)
