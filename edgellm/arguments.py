@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from edgellm.errors import OptionError
 
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -43,3 +45,11 @@ def check_path(name: str, asked: object) -> str | os.PathLike[str] | None:
     if asked is not None and not isinstance(asked, str | os.PathLike):
         raise OptionError("is not a path", option=name, value=asked, advice="give a text or a pathlib.Path")
     return asked
+
+
+def bytes_of(text: str) -> int | None:
+    """A size such as 500M or 4G in bytes; 0 for "off", None for what says nothing."""
+    if text.strip().lower() == "off":
+        return 0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    return int(float(found[1]) * UNITS[found[2].upper()]) if found else None

@@ -10,16 +10,18 @@ from pathlib import Path
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.model import Model
 from edgellm.api.records import ModelInfo, Vision
+from edgellm.api.session_store import is_off
 from edgellm.api.vision import open_encoder, vision_of
 from edgellm.arch import embeds, find, load_graph, rope_axes
 from edgellm.arch.blocks.pooling import pooling_of
-from edgellm.arguments import check_flag, check_path, check_progress
+from edgellm.arguments import bytes_of, check_flag, check_path, check_progress
 from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.monitor import Engine
+from edgellm.engine.state_store import StateStore
 from edgellm.errors import NotEnoughMemory, OptionError, OptionValue
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
@@ -55,6 +57,7 @@ def load(
     kv_type: str | None = None,
     parallel: int = 1,
     queue: int | None = None,
+    prefix_cache: str | None = None,
     context_policy: ContextPolicy = "ring",
     pinned: int = 0,
     adapters: Asked = (),
@@ -77,6 +80,8 @@ def load(
     quarter) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
     `parallel`: how many conversations are computed at a time, in shared steps, and kept when they are over; each has keys and
     values of its own. `queue`: how many others may wait; more raise QueueFull. None for any number.
+    `prefix_cache`: disk space for the beginnings of prompts, such as "4G": what was computed of them is saved in the user's cache
+    folder, and found again by later processes with the same file and options. None or "off" for none; the CPU back end only.
     `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is
     written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns" leaves out whole turns of a chat, oldest
     first, but for system messages, those with `"pinned": True` and the last; an answer ends where the context is full.
@@ -99,6 +104,7 @@ def load(
     backend_choice.check_name(backend)
     sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
+    saved_bytes = _bytes(prefix_cache)
     force, progress = check_flag("force", force), check_progress(progress, "(what, done, of)")
     copied, locked = not check_flag("mmap", mmap), check_flag("mlock", mlock)
     given, mmproj = asked_for(adapters), check_path("mmproj", mmproj)
@@ -170,7 +176,12 @@ def load(
         engine = Engine(
             executable, weights, gguf.path, positions=positions, parallel=parallel, queue=queue, state_bytes=info.kv_bytes
         )
-        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder, turns_by_axes=bool(axes))
+        model = Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder, turns_by_axes=bool(axes))
+        if saved_bytes and not (graph.embeds or executable.runs_ahead):
+            written = os.stat(path)
+            identity = {**model.facts(), "file": [gguf.nbytes, written.st_size, written.st_mtime_ns]}
+            engine.core.cache.store = StateStore(executable, saved_bytes, identity, info.n_vocab)
+        return model
     except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()
@@ -200,6 +211,14 @@ def _count(option: str, asked: object) -> int | None:
         return TABLE[option].number(asked)
     except OptionError as error:
         raise OptionError(option=option, value=asked, advice=f"{error.advice}, or leave it out for all cores") from error
+
+
+def _bytes(prefix_cache: object) -> int:
+    """Bytes of the state store. Raises OptionError."""
+    found = bytes_of(prefix_cache) if isinstance(prefix_cache, str) else 0 if prefix_cache is None else None
+    if found is None:
+        raise OptionError(option="prefix_cache", value=prefix_cache, advice="give a size such as 500M or 4G, or off")
+    return 0 if is_off() else found
 
 
 def _trained_context(gguf: GGUFFile) -> int:

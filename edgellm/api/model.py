@@ -298,7 +298,10 @@ class Model(Generating, AsyncEmbedding, Seeing):
             vectors=vectors,
         )
         background = source.background if asked.priority is None else asked.priority == "background"
-        return Stream(self.engine, spec, session=source.session, background=background)
+        stream = Stream(self.engine, spec, session=source.session, background=background)
+        if vectors is None and not (source.session and source.session.adapters):
+            stream.request.recalled = self.engine.recall(ids, spec.kept)
+        return stream
 
     def _kept(self, messages: Visible | None) -> int | None:
         """How many of the first tokens stay; None for the sinks alone."""

@@ -15,6 +15,7 @@ from typing import Any  # options of a model, of many types
 
 from filelock import FileLock, Timeout
 
+from edgellm.arguments import bytes_of
 from edgellm.errors import SessionError
 from edgellm.folders import state_folder
 from edgellm.formats.whole_file import write_whole
@@ -24,7 +25,6 @@ BUDGET = 4 << 30  # bytes, where the variable says nothing
 TEXT, STATE, LOCK = ".json", ".state", ".lock"
 VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 ROLES = ("system", "user", "assistant", "tool")
 WORDS = 5  # of the first message, in a session's name
 
@@ -54,12 +54,10 @@ def is_off() -> bool:
 def budget() -> int:
     """Bytes that states may take on the disk; 0: nothing is saved. Raises SessionError for a setting that says nothing."""
     text = os.environ.get(VARIABLE, "").strip()
-    if is_off():
-        return 0
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
-    if text and not found:
+    found = bytes_of(text)
+    if text and found is None:
         raise SessionError(f"{VARIABLE}={text!r} is not a size; use off, or e.g. 500M or 4G.")
-    return int(float(found[1]) * UNITS[found[2].upper()]) if found else BUDGET
+    return BUDGET if found is None else found
 
 
 class SessionStore:

@@ -61,7 +61,8 @@ class Chosen:
 
 NONE = Chosen()
 WEIGHTS = (loading.MMAP, loading.MLOCK, loading.FORCE)
-LOADING = tuple(row for row in loading.LOADING if row not in (*WEIGHTS, loading.PARALLEL, loading.QUEUE))
+SERVER = (loading.PARALLEL, loading.QUEUE, loading.PREFIX_CACHE)  # where many answers are written
+LOADING = tuple(row for row in loading.LOADING if row not in (*WEIGHTS, *SERVER))
 CHAT = (
     generation.MAX_TOKENS,
     *SAMPLING,

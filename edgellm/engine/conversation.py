@@ -22,7 +22,7 @@ class Conversation:
     adapters that it was computed with.
     """
 
-    __slots__ = ("adapters", "sequence", "state", "used", "user")
+    __slots__ = ("__weakref__", "adapters", "sequence", "state", "used", "user")
 
     def __init__(self, sequence: Sequence, state: State, adapters: int = 0) -> None:
         self.sequence, self.state, self.adapters = sequence, state, adapters
@@ -42,14 +42,8 @@ class Conversation:
         return self.user is None or self.user() is None
 
     def useful(self, ids: TokenIds, kept: int | None = None) -> int:
-        """The number of first tokens of `ids` (n,) that need not be computed again; the last one always is, for its logits.
-
-        `kept`: how many of them are never evicted, None: as now. Tokens have their slots by that.
-        """
-        shared = min(self.sequence.common_prefix(ids), len(ids) - 1)
-        if kept is not None and kept != self.sequence.kept:
-            shared = min(shared, kept, self.sequence.kept)
-        return self.sequence.reachable(shared)
+        """As `Sequence.useful`."""
+        return self.sequence.useful(ids, kept)
 
     def truncate(self, length: int) -> None:
         """Cut back to `length` tokens, or to as many before them as can be."""

@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from edgellm.backends.base import Executable, StepStopped
-from edgellm.engine.conversation import SessionCache
+from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.core import Core
+from edgellm.engine.prompts import TokenIds
 from edgellm.engine.readers import Readers
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
@@ -19,6 +20,7 @@ from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, 
 from edgellm.weights import WeightStore
 
 ENDS = 256  # bytes at the ends of a weight that distinguish it from another one
+RECALLED = 64  # tokens: fewer are computed as fast as they are read from a file
 WAIT = 0.25  # seconds; bounded waits let Ctrl-C through on every system
 
 
@@ -113,6 +115,15 @@ class Engine:
                 tokens=n,
                 limit=self.positions,
             )
+
+    def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
+        """A saved conversation with clearly more of the first tokens than those in memory have."""
+        store, kept = self.core.cache.store, self.layout.classes[0].kept if kept is None else kept
+        if store is None or (length := store.length(ids, kept)) < RECALLED:
+            return None
+        with self.alone():
+            shared = self.core.cache.shared(ids, kept)
+        return store.recall(ids, kept) if length >= shared + RECALLED else None
 
     # --- sessions ----------------------------------------------------------------------------------------------------------
     def add_session(self, session: SessionCache) -> None:

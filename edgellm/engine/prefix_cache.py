@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from edgellm.catalogue.machine import memory
 from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.request import Request
+from edgellm.engine.state_store import StateStore
 
 LEAST_SHARED = 4  # tokens: fewer are computed as fast as a state is forked
 SMALL_TAIL = 16  # tokens that may get lost where a conversation is continued
@@ -28,6 +30,15 @@ class PrefixCache:
         self._kept: list[Conversation] = []
         self._sessions: weakref.WeakSet[SessionCache] = weakref.WeakSet()
         self._uses = 0
+        self.store: StateStore | None = None  # where they are saved, and found again
+
+    def shared(self, ids: TokenIds, kept: int | None) -> int:
+        """How many of the first tokens need not be computed."""
+        return max((one.useful(ids, kept) for one in self._others() if not one.adapters), default=0)
+
+    def _others(self) -> Iterator[Conversation]:
+        yield from self._kept
+        yield from (found for one in self._sessions if (found := one.conversation) is not None)
 
     def add_session(self, session: SessionCache) -> None:
         """Requests may continue or fork the session's conversation from now on."""
@@ -43,7 +54,8 @@ class PrefixCache:
             request.conversation = self._fresh()
             return 0
         kept = request.kept if request.kept is not None else self._executable.layout.classes[0].kept
-        conversation, shared = self._continued(request.session, np.array(request.ids, np.int32), kept)
+        recalled, request.recalled = request.recalled, None
+        conversation, shared = self._continued(request.session, np.array(request.ids, np.int32), kept, recalled)
         conversation.truncate(shared)
         conversation.sequence.keep(kept)
         conversation.adapters = request.session.adapters if request.session is not None else 0
@@ -52,31 +64,34 @@ class PrefixCache:
         request.conversation = conversation
         return shared
 
-    def _continued(self, session: SessionCache | None, ids: TokenIds, kept: int) -> tuple[Conversation, int]:
+    def _continued(
+        self, session: SessionCache | None, ids: TokenIds, kept: int, recalled: Conversation | None
+    ) -> tuple[Conversation, int]:
         """A conversation for the caller, and how many of its tokens are useful."""
         adapters = session.adapters if session is not None else 0
         own = (
             session.conversation if session is not None and session.conversation is not None and session.conversation.idle else None
         )
         best, shared = own, own.useful(ids, kept) if own is not None else 0
-        for other in (*self._kept, *(found for one in self._sessions if (found := one.conversation) is not None)):
+        for other in (*self._others(), *([recalled] if recalled is not None else ())):
             useful = other.useful(ids, kept) if other.adapters == adapters else 0
             if useful >= shared + (LEAST_SHARED if best is own is not None else 1):
                 best, shared = other, useful
         if own is not None and best is own:
             return own, shared
         if session is None or (own is None and session.conversation is not None):
-            return self._anonymous(best, shared)
+            return self._anonymous(best, shared, recalled)
         session.conversation, shared = self._other(best, shared)
         return session.conversation, shared
 
-    def _anonymous(self, best: Conversation | None, shared: int) -> tuple[Conversation, int]:
+    def _anonymous(self, best: Conversation | None, shared: int, recalled: Conversation | None) -> tuple[Conversation, int]:
         """One that belongs to no session."""
         idle = sorted((one for one in self._kept if one.idle), key=lambda one: one.used)
         if best is not None and best in idle and len(best) - shared <= SMALL_TAIL:
             return best, shared
         if idle and len(self._kept) >= self._most:
             victim = idle[0]
+            self._save(victim, last=True)
             if victim is best:
                 return best, shared
             if best is None or shared < LEAST_SHARED:
@@ -84,9 +99,15 @@ class PrefixCache:
             self._kept.remove(victim)  # its memory is free before the fork needs some
         else:
             self._relieve(best if shared >= LEAST_SHARED else None)
-        conversation, shared = self._other(best, shared)
-        self._kept.append(conversation)
-        return conversation, shared
+        if best is None or best is not recalled or best in self._kept:
+            best, shared = self._other(best, shared)
+        self._kept.append(best)
+        return best, shared
+
+    def _save(self, conversation: Conversation, *, last: bool = False) -> None:
+        """Offer it to the store; `last`: it is about to be forgotten."""
+        if self.store is not None:
+            self.store.offer(conversation, last=last)
 
     def _other(self, best: Conversation | None, shared: int) -> tuple[Conversation, int]:
         """A new one: a fork of `best` where that is worth it."""
@@ -100,6 +121,9 @@ class PrefixCache:
     def _relieve(self, wanted: Conversation | None) -> None:
         """Drop idle conversations where memory is short."""
         if any(one.idle for one in self._kept) and memory().available < 2 * self._state_bytes:
+            for one in self._kept:
+                if one.idle and one is not wanted:
+                    self._save(one, last=True)
             self._kept = [one for one in self._kept if not one.idle or one is wanted]
 
     def forget(self, conversation: Conversation) -> None:
@@ -114,12 +138,16 @@ class PrefixCache:
         conversation, request.conversation = request.conversation, None
         if conversation is not None:
             conversation.user = None
+            if conversation in self._kept:
+                self._save(conversation)
         idle = sorted((one for one in self._kept if one.idle), key=lambda one: one.used)
         for one in idle[: max(0, len(self._kept) - self._most)]:
             self._kept.remove(one)
 
     def clear(self) -> None:
-        """Drop all of them."""
+        """Drop all of them, saved where there is a store."""
+        if self.store is not None:
+            self.store.close(one for one in self._kept if one.idle)
         self._kept.clear()
         for session in self._sessions:
             session.conversation = None

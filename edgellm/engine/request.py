@@ -33,6 +33,7 @@ class Request:
         self.vectors: PromptVectors | None = None  # in the place of some ids
         self.kept: int | None = None  # how many of the first tokens are never evicted; None: the sinks
         self.conversation: Conversation | None = None
+        self.recalled: Conversation | None = None  # found in the state store, may be continued or forked
         self.cancelled = False  # by its reader, or with its session
         self.error: Exception | None = None  # for its reader
         self.running = False  # among `Core.running`

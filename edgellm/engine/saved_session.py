@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
 import os
 import struct
 from array import array
+from collections.abc import Iterator
 from typing import Any  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
@@ -115,10 +117,22 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
 
 def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
     """What `save` wrote for the same model. Raises SessionError for all else."""
+    with _opened(path) as reading:
+        return reading.conversation(executable, facts, n_vocab)
+
+
+def head(path: str | os.PathLike[str], layout: MemoryLayout, facts: dict[str, Any], n_vocab: int) -> Sequence:
+    """Which tokens a file that `save` wrote holds. Its checksum is not compared before `load` is called. Raises SessionError."""
+    with _opened(path) as reading:
+        return reading.sequence(layout, facts, n_vocab)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[_Reading]:
     name = check_path(path)
     try:
         with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-            return _Reading(view, name).conversation(executable, facts, n_vocab)
+            yield _Reading(view, name)
     except ValueError as error:  # an empty file cannot be mapped
         raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error
     except OSError as error:
@@ -126,34 +140,44 @@ def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, 
 
 
 class _Reading:
-    """A saved session that is read: nothing in it is believed before its digest was compared."""
+    """A saved session that is read."""
 
     def __init__(self, view: memoryview, name: str) -> None:
         self._view, self._name = view, name
-        self._file: Any = _Mapped(view)
 
     def _damaged(self, what: str) -> SessionError:
         return SessionError(f"{self._name}: {what}; start a new session, or give a file that session.save() wrote.")
 
     def conversation(self, executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
+        """All of it. Nothing in it is believed before its digest was compared."""
+        end, found = len(self._view) - DIGEST, hashlib.sha256()
+        self._lengths()
+        found.update(self._view[:end])
+        if found.digest() != bytes(self._view[end:]):
+            raise self._damaged("is damaged: its checksum is wrong")
+        return Conversation(self.sequence(executable.layout, facts, n_vocab), self._state(executable, end))
+
+    def sequence(self, layout: MemoryLayout, facts: dict[str, Any], n_vocab: int) -> Sequence:
+        """Its tokens, which stand before keys and values."""
+        n_header, n_ids = self._lengths()
+        kept = self._facts(self._file.read(n_header), facts)
+        ids = array("i", self._file.read(n_ids))
+        if ids and max(ids) >= n_vocab:  # negative ones stand for rows of images
+            raise self._damaged("has tokens that this model does not know")
+        return self._sequence(layout, ids, kept)
+
+    def _lengths(self) -> tuple[int, int]:
+        """Bytes of the header and of the ids."""
+        self._file: Any = _Mapped(self._view)
         head = self._file.read(HEAD.size)
         if len(head) < HEAD.size or not head.startswith(MAGIC):
             raise self._damaged("is not a saved session")
         _, version, n_header, n_ids, n_state = HEAD.unpack(head)
         if version != VERSION:
             raise self._damaged(f"was written in version {version} of the format, and this edgellm reads version {VERSION}")
-        end = len(self._view) - DIGEST
-        if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state != end or n_ids % 4:
+        if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state != len(self._view) - DIGEST or n_ids % 4:
             raise self._damaged("is cut off or damaged")
-        found = hashlib.sha256()
-        found.update(self._view[:end])
-        if found.digest() != bytes(self._view[end:]):
-            raise self._damaged("is damaged: its checksum is wrong")
-        kept = self._facts(self._file.read(n_header), facts)
-        ids = array("i", self._file.read(n_ids))
-        if ids and max(ids) >= n_vocab:  # negative ones stand for rows of images
-            raise self._damaged("has tokens that this model does not know")
-        return Conversation(self._sequence(executable.layout, ids, kept), self._state(executable, end))
+        return n_header, n_ids
 
     def _facts(self, header: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
         """What the header says of the sequence."""

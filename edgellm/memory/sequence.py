@@ -136,6 +136,17 @@ class Sequence:
         different = np.flatnonzero(np.frombuffer(self.ids[:n], np.int32) != tokens[:n]) if n else np.empty(0)
         return int(different[0]) if len(different) else n
 
+    def useful(self, tokens: npt.NDArray[np.int32], kept: int | None = None, *, last: bool = False) -> int:
+        """The number of first tokens of `tokens` (n,) that need not be computed again. The newest one always is, for its logits,
+        unless `last` asks for it too.
+
+        `kept`: how many of them are never evicted, None: as now. Tokens have their slots by that.
+        """
+        shared = min(self.common_prefix(tokens), len(tokens) - (not last))
+        if kept is not None and kept != self.kept:
+            shared = min(shared, kept, self.kept)
+        return self.reachable(shared)
+
     @property
     def can_take_back(self) -> int:
         """How many tokens of a step, all but its first, can be cut off again, wherever the conversation stands."""

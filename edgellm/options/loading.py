@@ -145,5 +145,16 @@ QUEUE = Option(
     help="Requests that may wait.",
     part="loading",
 )
+PREFIX_CACHE = Option(
+    name="prefix_cache",
+    usual="off; 4G in serve",
+    flags=("--prefix-cache",),
+    metavar="SIZE",
+    help="Disk space for the beginnings of prompts, which are not computed again after a restart: a size such as 4G, or off.",
+    part="loading",
+)
 
-LOADING = (CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, SINKS, PINNED, ADAPTERS, MMPROJ, MMAP, MLOCK, FORCE)
+LOADING = (
+    *(CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, PREFIX_CACHE),
+    *(SINKS, PINNED, ADAPTERS, MMPROJ, MMAP, MLOCK, FORCE),
+)

@@ -16,9 +16,9 @@ from edgellm.api.chat_options import ChatKeywords
 from edgellm.backends import BACKENDS
 from edgellm.cli import app
 from edgellm.cli.chat.settings import NAMES, SETTINGS
-from edgellm.cli.options import typed, worded
+from edgellm.cli.options import SERVER, typed, worded
 from edgellm.errors import ContextFull, OptionError, OptionValue
-from edgellm.options.loading import BACKEND, LOADING, PARALLEL, QUEUE
+from edgellm.options.loading import BACKEND, LOADING
 from edgellm.options.option import Option
 from edgellm.options.table import TABLE
 
@@ -56,7 +56,7 @@ def test_options_that_help_leaves_out_stand_in_the_documentation(capsys: pytest.
     assert app.run(["run", "--help"]) == 0
     help_, page = capsys.readouterr().out.partition("Options:")[2], (ROOT / "docs/options.md").read_text()
     for row in TABLE.values():
-        if row.part not in ("tools", "serving") and row not in (PARALLEL, QUEUE):
+        if row.part not in ("tools", "serving") and row not in SERVER:
             assert (re.search(rf"{row.flag.partition('/')[0]}[ ,]", help_) is not None) == row.listed, row.flag
             assert f"`{row.flag.partition('/')[0]}`" in page
 

@@ -14,15 +14,15 @@ from edgellm.cli import completion, options
 from edgellm.cli.terminal.output import say
 from edgellm.errors import BackendError, OptionError
 from edgellm.options.generation import MAX_TOKENS
-from edgellm.options.loading import PARALLEL, PINNED, QUEUE
+from edgellm.options.loading import PINNED
 from edgellm.options.serving import PORT
 
-SERVED = {"parallel": 4, "queue": 64}  # unless options say otherwise
+SERVED = {"parallel": 4, "queue": 64, "prefix_cache": "4G"}  # unless options say otherwise
 MOST_KEY = 4096  # characters of a file with an API key
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
-@options.takes(PORT, PARALLEL, QUEUE, MAX_TOKENS, *(row for row in options.LOADING if row is not PINNED), *options.WEIGHTS)
+@options.takes(PORT, *options.SERVER, MAX_TOKENS, *(row for row in options.LOADING if row is not PINNED), *options.WEIGHTS)
 def serve(
     models: Annotated[
         list[str] | None,

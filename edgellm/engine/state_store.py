@@ -1,0 +1,194 @@
+"""The state store: beginnings of prompts on the disk, so that neither a full memory nor a restart computes them again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any  # Any: values of JSON
+
+import numpy as np
+
+from edgellm.backends.base import Executable
+from edgellm.engine import saved_session
+from edgellm.engine.conversation import Conversation
+from edgellm.engine.prompts import TokenIds
+from edgellm.errors import BackendError, SessionError
+from edgellm.folders import is_private, user_cache
+from edgellm.formats.errors import FormatError
+from edgellm.formats.whole_file import PART
+from edgellm.memory.sequence import Sequence
+
+LEAST = 256  # tokens: fewer are computed before a file is worth its place
+GROWTH = 16  # a prefix is saved again once it has grown by one part in so many
+MOST_FILES = 64  # of a model
+SPARE = 2  # a file is written only where the disk has so many times its length
+CLOSING = 1.0  # seconds that closing waits for what is still to be saved
+SUFFIX = ".state"
+
+
+class StateStore:
+    """Saved states of one model, found by the tokens that they begin with; the oldest go where all take more than the budget.
+
+    Files are those of sessions: checksummed, whole or not there, and in a folder that nobody else may open. Conversations with
+    images are left out. One thread writes, from forks, while the engine computes.
+    """
+
+    def __init__(
+        self, executable: Executable, budget: int, facts: Mapping[str, Any], n_vocab: int, folder: Path | None = None
+    ) -> None:
+        """`budget`: bytes that all files may take. `facts`: what must be the same where a state is used."""
+        self._executable, self._budget, self._facts, self._n_vocab = executable, budget, dict(facts), n_vocab
+        self._folder = folder or user_cache() / "prefixes"
+        self._stem = hashlib.sha256(json.dumps(self._facts, sort_keys=True).encode()).hexdigest()[:16]
+        self._lock = threading.RLock()  # of all below; files are read and written without it
+        self._loading = threading.Lock()  # one file at a time: requests that wait for it find the conversation of the first
+        self._saved: OrderedDict[str, Sequence] | None = None  # by file name, the least recently used first; None: not looked yet
+        self._recalled = weakref.WeakValueDictionary[str, Conversation]()
+        self._waiting: Conversation | None = None  # to be written next
+        self._writer: threading.Thread | None = None
+        self._off = self._closed = False
+
+    # --- reading -----------------------------------------------------------------------------------------------------------
+    def length(self, ids: TokenIds, kept: int | None) -> int:
+        """How many of the first tokens a file has."""
+        with self._lock:
+            return self._best(ids, kept)[1]
+
+    def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
+        """The conversation that has most of the first tokens. A damaged file is deleted, and None returned."""
+        with self._loading:
+            with self._lock:
+                name, length = self._best(ids, kept)
+                known = self._recalled.get(name)
+            if not length:
+                return None
+            if known is not None and known.useful(ids, kept) >= length:
+                return known
+            path = self._folder / name
+            try:
+                found = saved_session.load(path, self._executable, self._facts, self._n_vocab)
+            except (SessionError, MemoryError):
+                self._drop(name)
+                return None
+            with self._lock:
+                self._recalled[name] = found
+                self._all().move_to_end(name)
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            return found
+
+    def _best(self, ids: TokenIds, kept: int | None) -> tuple[str, int]:
+        """The file with most of the first tokens, and how many they are."""
+        found = ((name, sequence.useful(ids, kept)) for name, sequence in self._all().items())
+        return max(found, key=lambda each: each[1], default=("", 0))
+
+    def _all(self) -> OrderedDict[str, Sequence]:
+        """What this model's files hold."""
+        if self._saved is None:
+            self._saved = OrderedDict()
+            for path in self._listed()[-MOST_FILES:]:
+                if path.name.startswith(self._stem):
+                    with contextlib.suppress(SessionError):
+                        self._saved[path.name] = saved_session.head(path, self._executable.layout, self._facts, self._n_vocab)
+        return self._saved
+
+    def _listed(self) -> list[Path]:
+        """All files, of other models too, the least recently used first; what a run that ended left half is deleted."""
+        found = list[tuple[int, Path]]()
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                with contextlib.suppress(OSError):
+                    written = path.stat().st_mtime_ns
+                    if path.suffix == SUFFIX:
+                        found.append((written, path))
+                    elif path.suffix == PART and time.time_ns() - written > 3600 * 10**9:
+                        path.unlink()
+        return [path for _, path in sorted(found)]
+
+    def _drop(self, name: str) -> None:
+        with self._lock:
+            if self._saved is not None:
+                self._saved.pop(name, None)
+        with contextlib.suppress(OSError):
+            (self._folder / name).unlink()
+
+    # --- writing -----------------------------------------------------------------------------------------------------------
+    def offer(self, conversation: Conversation, *, last: bool = False) -> None:
+        """Save a conversation if that is worth it; `last`: it is about to be forgotten. The driver calls this between two steps."""
+        if self._off or self._closed or conversation.adapters or len(conversation) < LEAST:
+            return
+        ids = np.frombuffer(conversation.sequence.ids[:], np.int32)
+        if ids.min() < 0 or len(ids) > self._executable.layout.context:
+            return
+        with self._lock:
+            new = len(ids) - max((each.useful(ids, last=True) for each in self._all().values()), default=0)
+            if new < (LEAST if last else max(LEAST, len(ids) // GROWTH)) or (self._waiting is not None and not last):
+                return
+            self._waiting = conversation.fork()
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write_all, name="edgellm-prefixes", daemon=True)
+                self._writer.start()
+
+    def close(self, idle: Iterable[Conversation]) -> None:
+        """Save what is not saved yet, as far as that takes `CLOSING` seconds at most."""
+        until = time.monotonic() + CLOSING
+        for conversation in idle:
+            self.offer(conversation, last=True)
+            while (writer := self._writer) is not None and time.monotonic() < until:
+                writer.join(0.01)
+        self._closed = True
+
+    def _write_all(self) -> None:
+        while True:
+            with self._lock:
+                conversation, self._waiting = self._waiting, None
+                if conversation is None:
+                    self._writer = None
+                    return
+            try:
+                self._write(conversation)
+            except BackendError:  # one that cannot
+                self._off = True
+            except (OSError, FormatError):  # a full disk, or another process writes the same file
+                pass
+            del conversation
+
+    def _write(self, conversation: Conversation) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        needed = conversation.state.nbytes
+        if not is_private(self._folder) or needed > self._budget or SPARE * needed > shutil.disk_usage(self._folder).free:
+            return
+        sequence = conversation.sequence
+        name = f"{self._stem}-{hashlib.sha256(sequence.ids.tobytes()).hexdigest()[:16]}{SUFFIX}"
+        saved_session.save(self._folder / name, conversation, self._facts, sync=False)
+        with self._lock:
+            known, ids = self._all(), np.frombuffer(sequence.ids[:], np.int32)
+            shorter = [
+                other
+                for other, each in known.items()
+                if other != name and each.common_prefix(ids) == len(each) and sequence.can_truncate(len(each))
+            ]
+            known[name] = sequence
+            known.move_to_end(name)
+            shorter += [other for other in known if other not in shorter][: max(0, len(known) - len(shorter) - MOST_FILES)]
+        for other in shorter:
+            self._drop(other)
+        self._prune(name)
+
+    def _prune(self, keep: str) -> None:
+        """Delete the files that were used longest ago until the others fit into the budget."""
+        total = 0
+        for path in reversed(self._listed()):
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+            if total > self._budget and path.name != keep:
+                self._drop(path.name)
