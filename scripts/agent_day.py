@@ -25,7 +25,24 @@ from typing import Any  # Any: JSON
 
 from edgellm.folders import user_cache
 
-WORDS = "river stone window paper engine garden signal copper lantern market bridge winter pencil harbour velvet meadow".split()
+WORDS = [
+    "river",
+    "stone",
+    "window",
+    "paper",
+    "engine",
+    "garden",
+    "signal",
+    "copper",
+    "lantern",
+    "market",
+    "bridge",
+    "winter",
+    "pencil",
+    "harbour",
+    "velvet",
+    "meadow",
+]
 MOST_COMPUTED, MOST_SECONDS = 1.05, 1.0  # of the new tokens; to the first token after the restart
 
 
