@@ -12,6 +12,7 @@ import numpy.typing as npt
 from edgellm.api.chat_options import ChatKeywords
 from edgellm.api.events import EventMaker
 from edgellm.api.generation_options import GenerationKeywords
+from edgellm.api.infill import InfillKeywords
 from edgellm.api.records import Event, Generation, Piece, PromptRead
 from edgellm.api.stream import Stream
 from edgellm.arguments import check_flag
@@ -29,6 +30,13 @@ class _Model(Protocol):
     """What the twins need: the calls that they are twins of."""
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
+
+    @overload
+    def infill(
+        self, prefix: str, suffix: str, *, stream: Literal[False] = False, **options: Unpack[InfillKeywords]
+    ) -> Generation: ...
+    @overload
+    def infill(self, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]) -> Stream: ...
 
     @overload
     def chat(
@@ -50,6 +58,27 @@ class AsyncTwins:
         return AsyncStream(lambda: self.stream(prompt, **options))
 
     @overload
+    async def ainfill(
+        self: _Model, prefix: str, suffix: str, *, stream: Literal[False] = False, **options: Unpack[InfillKeywords]
+    ) -> Generation: ...
+    @overload
+    async def ainfill(
+        self: _Model, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]
+    ) -> AsyncStream: ...
+    @overload
+    async def ainfill(
+        self: _Model, prefix: str, suffix: str, *, stream: bool, **options: Unpack[InfillKeywords]
+    ) -> Generation | AsyncStream: ...
+
+    async def ainfill(
+        self: _Model, prefix: str, suffix: str, *, stream: bool = False, **options: Unpack[InfillKeywords]
+    ) -> Generation | AsyncStream:
+        """`infill` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
+        stream = check_flag("stream", stream)
+        answer = AsyncStream(lambda: self.infill(prefix, suffix, stream=True, **options))
+        return answer if stream else await answer.drain()
+
+    @overload
     async def achat(
         self: _Model, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
     ) -> Generation: ...
@@ -57,6 +86,10 @@ class AsyncTwins:
     async def achat(
         self: _Model, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]
     ) -> AsyncStream: ...
+    @overload
+    async def achat(
+        self: _Model, messages: Sequence[Message], *, stream: bool, **options: Unpack[ChatKeywords]
+    ) -> Generation | AsyncStream: ...
 
     async def achat(
         self: _Model, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]

@@ -10,6 +10,8 @@ from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, c
 from edgellm.api.context_policy import ContextPolicy, fit
 from edgellm.api.generation_options import GenerationKeywords, parse
 from edgellm.api.grammar_vocabulary import Free
+from edgellm.api.infill import InfillKeywords
+from edgellm.api.infill import generation_part as infill_rest
 from edgellm.api.prompting import Prompting, check_messages, encoder
 from edgellm.api.records import Generation
 from edgellm.api.stream import Stream
@@ -65,6 +67,27 @@ class Generating(AsyncTwins, Prompting):
         model = source.model
         ids, vectors = model.prompt_of(prompt)
         return model.begin(ids, parse(options, context=model.context), source, vectors=vectors)
+
+    @overload
+    def infill(
+        self, prefix: str, suffix: str, *, stream: Literal[False] = False, **options: Unpack[InfillKeywords]
+    ) -> Generation: ...
+    @overload
+    def infill(self, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]) -> Stream: ...
+    @overload
+    def infill(self, prefix: str, suffix: str, *, stream: bool, **options: Unpack[InfillKeywords]) -> Generation | Stream: ...
+
+    def infill(self, prefix: str, suffix: str, *, stream: bool = False, **options: Unpack[InfillKeywords]) -> Generation | Stream:
+        """The text between two texts, by a model for code: a Generation, or with `stream=True` a Stream.
+
+        `files`: other files of the repository, as a mapping of paths to texts or pairs of them, the most important last; `path`:
+        that of the file with the gap; `repository`: its name. The order of the prompt is that of the model's family. A prompt that
+        exceeds the context loses files, from the first one on, then the beginning of `prefix` and the end of `suffix`. Other
+        options and errors as in `generate`, and OptionError for a model whose vocabulary has no tokens for this.
+        """
+        wanted = check_flag("stream", stream)
+        answer = self.stream(self.fill_in_prompt(prefix, suffix, **options), **infill_rest(options))
+        return answer if wanted else answer.drain()
 
     @overload
     def chat(

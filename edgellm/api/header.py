@@ -15,6 +15,8 @@ from edgellm.checkpoints.opening import open_model
 from edgellm.errors import EdgeError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
+from edgellm.formats.gguf_values import StringArray
+from edgellm.tokenizer.special_texts import FILL_IN_ROLES
 
 FILL_IN = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id")
 LONGEST = 4096  # characters of a text among the metadata
@@ -64,9 +66,16 @@ def read_header(path_or_name: str | os.PathLike[str]) -> ModelHeader:
             tools="tools" in template,
             thinking=thinking_of(template),
             embedding=_embeds(gguf),
-            fill_in=any(key in plain for key in FILL_IN),
+            fill_in=any(key in plain for key in FILL_IN) or _names_fill_in(gguf),
             metadata=plain,
         )
+
+
+def _names_fill_in(gguf: GGUFFile) -> bool:
+    """Whether one of its tokens has a text with which families begin a prefix."""
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+    data = tokens.encoded() if isinstance(tokens, StringArray) else b""
+    return any(len(text).to_bytes(8, "little") + text in data for text in map(str.encode, FILL_IN_ROLES["prefix"]))
 
 
 def _embeds(gguf: GGUFFile) -> bool:

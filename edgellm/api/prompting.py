@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any  # Any: options of templates
+from typing import TYPE_CHECKING, Any, Unpack  # Any: options of templates
 
 import numpy as np
 
+from edgellm.api import infill as infilling
 from edgellm.api.chat_options import check_template_options, check_think
 from edgellm.api.context_policy import PINNED
 from edgellm.api.context_policy import Prompt as ChatPrompt
+from edgellm.api.infill import InfillKeywords
 from edgellm.api.tools import check_tools, toolbox
 from edgellm.api.vision import marked_runs, with_marks, woven
 from edgellm.chat import ChatTemplate, Message, encode_chat, shape_of, switch, thinking_of
@@ -61,21 +63,9 @@ class Prompting:
         found: list[int] = _rendered(self._source().model, messages, tools, think, template_options).ids.tolist()
         return found
 
-    def fill_in_prompt(self, prefix: str, suffix: str) -> list[int]:
-        """The prompt for what stands between two texts, as token ids.
-
-        Raises OptionError for a model whose vocabulary has no tokens for that, NoTokenizer, ModelClosed.
-        """
-        model = self._source().model
-        tokenizer = model.tokenizer
-        marks = [tokenizer.fill_in_ids.get(name) for name in ("prefix", "suffix", "middle")]
-        if None in marks:
-            raise OptionError(
-                f"{model.path.name} has no tokens for filling in the middle; take a model for code, such as qwen2.5-coder-1.5b."
-            )
-        begin = [tokenizer.bos_id] if tokenizer.add_bos else []
-        texts = [tokenizer.encode(text, add_special=False) for text in (prefix, suffix)]
-        return [int(token) for token in (*begin, marks[0], *texts[0], marks[1], *texts[1], marks[2]) if token is not None]
+    def fill_in_prompt(self, prefix: str, suffix: str, **options: Unpack[InfillKeywords]) -> list[int]:
+        """The prompt that `infill` makes, as token ids. Options and errors as there."""
+        return infilling.prompt(self._source().model, prefix, suffix, options)
 
 
 def encoder(

@@ -90,11 +90,12 @@ class TokenTexts:
 def answer_decoder(
     tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False, shown: frozenset[int] = frozenset()
 ) -> StreamDecoder:
-    """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes.
+    """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes; where a gap
+    is filled in it belongs to the text.
 
     `whole`: every space is the answer's own. `shown`: control tokens that are part of the text.
     """
-    if whole:
+    if whole or last_of_prompt == tokenizer.fill_in_ids.get("middle"):
         return StreamDecoder(tokenizer, continuation=True, shown=shown)
     after_special = tokenizer.is_control(last_of_prompt) or tokenizer.next_bytes(last_of_prompt, False)[1]
     return StreamDecoder(tokenizer, continuation=not after_special, shown=shown)

@@ -41,6 +41,11 @@ class TemplateBody(BaseModel):
     tools: list[dict[str, Any]] | None = None
 
 
+class ExtraFile(BaseModel):
+    filename: str = "tmp"
+    text: str
+
+
 class InfillBody(Sampled):
     """What stands between two texts; `prompt` follows the prefix, `input_extra` are other files."""
 
@@ -48,7 +53,7 @@ class InfillBody(Sampled):
     input_suffix: str = ""
     prompt: str = ""
     n_predict: int | None = None
-    input_extra: list[dict[str, Any]] | None = None
+    input_extra: list[ExtraFile] | None = None
 
 
 class LlamaCpp:
@@ -94,8 +99,10 @@ class LlamaCpp:
             if body.n_predict is not None and body.max_tokens is None:
                 body.max_tokens = body.n_predict
             options = {**defaults(request, loaded), **body.sampling(self._settings.max_tokens)}
-            ids = await asyncio.to_thread(loaded.model.fill_in_prompt, body.input_prefix + body.prompt, body.input_suffix)
-            async for event in pinged(loaded.model.astream(ids, **options)):
+            files = [(each.filename, each.text) for each in body.input_extra or ()]
+            prefix = body.input_prefix + body.prompt
+            answer = await loaded.model.ainfill(prefix, body.input_suffix, stream=True, files=files, **options)
+            async for event in pinged(answer):
                 if event is None:
                     yield b": ping\n\n"
                 elif event.kind == "text":

@@ -19,6 +19,7 @@ END_OF_GENERATION = frozenset(
         "</s>",
         "<EOT>",
         "_<EOT>",
+        "▁<EOT>",
         "[EOT]",
         "[EOS]",
         "<eos>",
@@ -41,6 +42,8 @@ FILL_IN_ROLES = {
         "▁<PRE>",
         "<|code_prefix|>",
         "<|prefix|>",
+        "<[fim-prefix]>",
+        "[PREFIX]",
     ),
     "suffix": (
         "<|fim_suffix|>",
@@ -51,6 +54,8 @@ FILL_IN_ROLES = {
         "▁<SUF>",
         "<|code_suffix|>",
         "<|suffix|>",
+        "<[fim-suffix]>",
+        "[SUFFIX]",
     ),
     "middle": (
         "<|fim_middle|>",
@@ -61,10 +66,11 @@ FILL_IN_ROLES = {
         "▁<MID>",
         "<|code_middle|>",
         "<|middle|>",
+        "<[fim-middle]>",
     ),
     "pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
-    "repository": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
-    "separator": ("<|file_sep|>",),
+    "repository": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|reponame|>", "<repo_name>"),
+    "separator": ("<|file_sep|>", "<file_sep>", "<|file_separator|>", "<filename>", "<|filename|>"),
 }
 
 # Those after which a completion goes on into the next file: they end a generation too.

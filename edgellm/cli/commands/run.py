@@ -53,6 +53,15 @@ def run(
             "--image", metavar="FILE", show_default=False, help=("Show the model a PNG, JPEG, WebP or GIF. May be repeated.")
         ),
     ] = None,
+    suffix: Annotated[
+        str | None,
+        typer.Option(
+            "--suffix",
+            metavar="TEXT",
+            show_default=False,
+            help="Fill in what comes between PROMPT and this text, with a model for code.",
+        ),
+    ] = None,
     chosen: options.Chosen = options.NONE,
     system: options.System = None,
     raw: Annotated[
@@ -82,10 +91,14 @@ def run(
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
     edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
     edgellm run smolvlm.gguf "What is this?" --image cat.jpg
+    edgellm run coder.gguf "def add(a, b):" --suffix "    return total"
     """
     from edgellm.cli.forms import form
     from edgellm.cli.opening import check, open_model, sampling_of
 
+    if suffix is not None and image:
+        raise OptionError("--image and --suffix were given together: a model for code reads no images")
+    raw = raw or suffix is not None
     prompt = _with_file(prompt, file, raw)
     wanted = form(chosen.values)
     if "logprobs" in chosen.values and not json_:
@@ -99,7 +112,7 @@ def run(
             )
     text = None if prompt is not None else _whole(None, piped, raw)
     with open_model(model, chosen.part("loading")) as opened:
-        text = text if text is not None else _whole(prompt, piped, raw)
+        text = text if text is not None else _whole(prompt, piped, raw, may_be_empty=suffix is not None)
         settings = sampling_of(model, chosen.part("sampling", "generation")) | wanted
         sampling = _in_force(opened, settings)
         reply = opened.info.has_template and not raw
@@ -114,7 +127,10 @@ def run(
                 print(refusal)
                 return
         images = image or []
-        stream = _reply(opened, text, images, system, settings) if reply else _continuation(opened, text, images, settings)
+        if suffix is not None:
+            stream = opened.infill(text, suffix, stream=True, **settings)
+        else:
+            stream = _reply(opened, text, images, system, settings) if reply else _continuation(opened, text, images, settings)
         if json_:
             _print_json(model, stream, opened, sampling, reading)
         else:
@@ -184,7 +200,7 @@ def _logprobs(of: TokenLogprobs, model: Model) -> dict[str, Any]:
     return {**one(of.token_id, of.logprob), "top": [one(*each) for each in of.top]}
 
 
-def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
+def _whole(prompt: str | None, piped: PipedText, raw: bool, *, may_be_empty: bool = False) -> str:
     """The prompt and what is piped in, a blank line between them."""
     text = piped.text(wait=prompt is None or prompt == "-")
     if text is None:
@@ -192,7 +208,7 @@ def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
     if text and not raw:
         text = text.removesuffix("\n").removesuffix("\r")
     whole = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
-    if not whole:
+    if not whole and not may_be_empty:
         raise OptionError("the prompt is empty: give some text to answer or to continue")
     return whole
 

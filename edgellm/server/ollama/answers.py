@@ -44,7 +44,9 @@ class Answers:
 
         async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
             tools = {"tools": body.tools} if body.tools else {}
-            return await loaded.model.achat(conversation, stream=True, **{**options, **body.thinking(loaded.model), **tools})
+            options = {**options, **body.thinking(loaded.model), **tools}
+            answer: AsyncStream = await loaded.model.achat(conversation, stream=True, **options)
+            return answer
 
         return await self._answer(request, body, begin, _message)
 
@@ -60,11 +62,14 @@ class Answers:
 
         async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
             model = loaded.model
-            if body.suffix:
-                return model.astream(model.fill_in_prompt(body.prompt, body.suffix), **options)
-            if body.raw or not model.has_template:
+            if not body.suffix and (body.raw or not model.has_template):
                 return model.astream(model.tokenize(body.prompt, parse_special=bool(body.raw)), **options)
-            return await model.achat(body.conversation, stream=True, **{**options, **body.thinking(model)})
+            answer: AsyncStream
+            if body.suffix:
+                answer = await model.ainfill(body.prompt, body.suffix, stream=True, **options)
+            else:
+                answer = await model.achat(body.conversation, stream=True, **{**options, **body.thinking(model)})
+            return answer
 
         return await self._answer(request, body, begin, _response)
 
