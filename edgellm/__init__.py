@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from edgellm.api.header import ModelHeader, read_header
     from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
-    from edgellm.api.model import Model
-    from edgellm.api.records import Event, Generation, LoadStats, ModelInfo, Piece, Stats, TokenLogprobs
-    from edgellm.api.session import Session
+    from edgellm.api.model import Model, Session
+    from edgellm.api.records import Event, Generation, LoadStats, Piece, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
     from edgellm.chat.images import Image
     from edgellm.chat.tools import ToolCall
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
         Unsupported,
         Unwritable,
     )
+    from edgellm.loading.loaded import ModelInfo
     from edgellm.sampling import SamplingOptions
 
 __version__ = "0.1.0"
@@ -127,10 +127,10 @@ _HOMES = {
     "Generation": "edgellm.api.records",
     "Image": "edgellm.chat.images",
     "LoadStats": "edgellm.api.records",
-    "ModelInfo": "edgellm.api.records",
+    "ModelInfo": "edgellm.loading.loaded",
     "TokenLogprobs": "edgellm.api.records",
     "Piece": "edgellm.api.records",
-    "Session": "edgellm.api.session",
+    "Session": "edgellm.api.model",
     "Stats": "edgellm.api.records",
     "Stream": "edgellm.api.stream",
     "ToolCall": "edgellm.chat.tools",

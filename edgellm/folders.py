@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+SESSIONS = "EDGELLM_SESSIONS"  # "off", or how many bytes the states of saved chats may take: 500M, 4G
+
 
 def user_cache() -> Path:
     """The folder for what may be thrown away: EDGELLM_CACHE, else the platform's own place."""
@@ -17,6 +19,11 @@ def user_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "edgellm"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgellm"
+
+
+def is_off() -> bool:
+    """True where the user wants no chat to leave a trace."""
+    return os.environ.get(SESSIONS, "").strip().lower() == "off"
 
 
 def state_folder(platform: str = sys.platform, environment: Mapping[str, str] = os.environ) -> Path:

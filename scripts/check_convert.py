@@ -29,7 +29,7 @@ def main() -> None:
             with edgellm.load(done.path, context=context, kv_type="f32", backend="cpu") as model:
                 error = float(np.abs(model.logits(expected["ids"]) - expected["logits"]).max())
                 ids = model.tokenizer.encode(str(expected["text"]))
-                pre = model._metadata.get("tokenizer.ggml.pre")
+                pre = model._loaded.metadata.get("tokenizer.ggml.pre")
         good = error <= LIMIT and list(ids) == expected["text_ids"].tolist()
         failed += not good
         text = "the same ids" if list(ids) == expected["text_ids"].tolist() else "OTHER IDS"

@@ -6,24 +6,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, overload
 
-import numpy as np
-import numpy.typing as npt
-
 from edgellm.api.chat_options import ChatKeywords
 from edgellm.api.events import EventMaker
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.api.infill import InfillKeywords
+from edgellm.api.prompting import Prompt
 from edgellm.api.records import Event, Generation, Piece, PromptRead
 from edgellm.api.stream import Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
-from edgellm.chat.images import Image
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
-
-Prompt = str | Sequence["int | str | Image"] | npt.NDArray[np.integer]
 
 
 class _Model(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,8 @@ import numpy.typing as npt
 from edgellm.backends.base import Executable, Segment, StepBatch, StepStopped
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.errors import ContextFull, ModelClosed, NumericError, OptionError, OptionValue, TextNumber, shown
+from edgellm.loading.loaded import LoadedModel
 from edgellm.memory.documents import first_slots, place
-
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
 
 Vectors = npt.NDArray[np.float32]
 Texts = str | Sequence[str] | Sequence[int] | npt.NDArray[np.integer]
@@ -38,7 +36,7 @@ class AsyncEmbedding:
         return await to_thread(self.embed, texts, normalize=normalize, progress=progress)
 
 
-def documents(model: Model, texts: Texts) -> list[TokenIds]:
+def documents(model: LoadedModel, texts: Texts) -> list[TokenIds]:
     """The token ids of each text; of a flat sequence of ids, one. Raises OptionError, NoTokenizer."""
     if isinstance(texts, str):
         texts = [texts]
@@ -60,13 +58,13 @@ def documents(model: Model, texts: Texts) -> list[TokenIds]:
     ]
 
 
-def _checked(ids: TokenIds, index: int, model: Model) -> TokenIds:
+def _checked(ids: TokenIds, index: int, model: LoadedModel) -> TokenIds:
     if not len(ids):
         raise OptionError(f"texts[{index}] is empty, and this model has no token that begins a text; leave it out.")
     return ids
 
 
-def check_lengths(ids: Sequence[TokenIds], model: Model) -> None:
+def check_lengths(ids: Sequence[TokenIds], model: LoadedModel) -> None:
     """Raises ContextFull, naming the text, where one does not fit into a step."""
     for index, each in enumerate(ids):
         if len(each) > model.context:
@@ -80,7 +78,7 @@ def check_lengths(ids: Sequence[TokenIds], model: Model) -> None:
             )
 
 
-def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | None = None) -> Vectors:
+def compute(model: LoadedModel, ids: Sequence[TokenIds], progress: EmbedProgress | None = None) -> Vectors:
     """The vectors (n, d) of documents, in their order. Others that use the model have their turn between two steps."""
     done, rows = 0, list[Vectors]()
     while done < len(ids):

@@ -1,41 +1,142 @@
-"""What models and sessions have in common: an answer to a prompt or a conversation, whole or as a stream."""
+"""The calls that models and sessions share: an answer to a prompt or a conversation, as a record or as a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
+from functools import cached_property
+from typing import Literal, NamedTuple, Unpack, overload
 
-from edgellm.api.async_ import AsyncTwins, Prompt
+from edgellm.api.answer import AnswerSpec
+from edgellm.api.async_ import AsyncTwins
 from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_think, form_of, generation_part
-from edgellm.api.context_policy import ContextPolicy, fit
-from edgellm.api.generation_options import GenerationKeywords, parse
-from edgellm.api.grammar_vocabulary import Free
+from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
+from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, parse
+from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.infill import generation_part as infill_rest
-from edgellm.api.prompting import Prompting, check_messages, encoder
+from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of
 from edgellm.api.records import Generation
 from edgellm.api.stream import Stream
-from edgellm.api.tools import MAX_ROUNDS, check_tools, chosen, run_rounds, toolbox
+from edgellm.api.tools import MAX_ROUNDS, Toolbox, check_tools, chosen, run_rounds, toolbox
 from edgellm.arguments import check_flag
-from edgellm.chat import Message, marks_of, splitter_of
+from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
+from edgellm.chat.channels import Reader
 from edgellm.engine.conversation import SessionCache
-from edgellm.errors import OptionError
-
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
+from edgellm.engine.prompts import PromptVectors, TokenIds
+from edgellm.errors import ContextFull, OptionError, OptionValue
+from edgellm.loading.drafts import Drafts
+from edgellm.loading.loaded import LoadedModel
+from edgellm.loading.tokenizing import answer_decoder
+from edgellm.sampling import Sampler
 
 
 class Source(NamedTuple):
-    """Where an answer comes from: the model, the session's conversation, and the priority."""
+    """The origin of an answer: the model, the session's conversation, and the priority."""
 
-    model: Model
+    maker: AnswerMaker
     session: SessionCache | None
     background: bool
     policy: ContextPolicy  # where a call names none
 
 
+class AnswerMaker:
+    """Begins the answers of a model, which share its vocabulary for grammars and its models for drafts."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.model, self.drafts = model, Drafts(model)
+
+    @cached_property
+    def _grammars(self) -> GrammarVocabulary:
+        return GrammarVocabulary(self.model.tokenizer, self.model.n_vocab)
+
+    def begin(
+        self,
+        ids: TokenIds,
+        asked: GenerationOptions,
+        source: Source,
+        thinking: ThinkingSplitter | None = None,
+        messages: Visible | None = None,
+        free: Free | None = None,
+        tools: Toolbox | None = None,
+        vectors: PromptVectors | None = None,
+    ) -> Stream:
+        """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
+        model = self.model
+        model.require_writing()
+        model.engine.check_room(len(ids))
+        limit = model.context if (asked.context_policy or source.policy) != "ring" else None
+        if limit is not None and len(ids) > limit:
+            raise ContextFull.of_prompt(
+                f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, choose ",
+                OptionValue("context_policy", "ring"),
+                ", or load the model with a larger context, such as ",
+                larger_context(len(ids)),
+                ".",
+                tokens=len(ids),
+                limit=limit,
+            )
+        options = model.sampling_options(**asked.sampling).options
+        needed = asked.stops or asked.turn_ends or asked.form or free or tools  # they need a tokenizer, or raise
+        tokenizer = model.tokenizer if model.info.has_tokenizer or needed else None
+        end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
+        suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
+        sampler = Sampler(
+            options,
+            n_vocab=model.n_vocab,
+            context=model.context,
+            end_tokens=end_tokens,
+            suppressed=suppressed,
+            vocabulary=model.token_texts if tokenizer else None,
+            processors=asked.processors,
+            constraint=self._grammars.constraint(asked.form, free, tools) if asked.form or free or tools else None,
+        )
+        shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
+        if thinking and tokenizer:
+            shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
+        decoder = answer_decoder(tokenizer, int(max(ids[-1], 0)), whole=asked.form is not None, shown=shown) if tokenizer else None
+        spec = AnswerSpec(
+            ids,
+            asked.max_tokens,
+            end_tokens,
+            sampler,
+            decoder,
+            asked.stops,
+            asked.progress,
+            Reader(thinking, tools.splitter() if tools else None) if thinking or tools else None,
+            asked.turn_ends,
+            calls_back=bool(asked.processors),
+            messages=messages,
+            limit=limit,
+            kept=_kept(model, messages),
+            logprobs=asked.logprobs,
+            stop_loops=asked.stop_loops,
+            parse=asked.form.parse if asked.form else None,
+            not_enforced=tools.not_enforced if tools else (),
+            drafter=self.drafts.drafter(
+                asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
+            )
+            if vectors is None
+            else None,
+            vectors=vectors,
+        )
+        background = source.background if asked.priority is None else asked.priority == "background"
+        stream = Stream(model.engine, spec, session=source.session, background=background)
+        if vectors is None and not (source.session and source.session.adapters):
+            stream.request.recalled = model.engine.recall(ids, spec.kept)
+        return stream
+
+
+def _kept(model: LoadedModel, messages: Visible | None) -> int | None:
+    """How many of the first tokens stay; None for the sinks alone."""
+    return max(model.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
+
+
 class Generating(AsyncTwins, Prompting):
-    """The calls of a model that write answers. Those of a session go on from what it holds."""
+    """The calls of a model that write answers. Those of a session continue the conversation that it holds."""
+
+    def _source(self) -> Source:
+        """Raises ModelClosed, SessionError."""
+        raise NotImplementedError
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """Continue a prompt, and return the whole answer.
@@ -64,9 +165,9 @@ class Generating(AsyncTwins, Prompting):
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
         source = self._source()
-        model = source.model
-        ids, vectors = model.prompt_of(prompt)
-        return model.begin(ids, parse(options, context=model.context), source, vectors=vectors)
+        model = source.maker.model
+        ids, vectors = prompt_of(model, prompt)
+        return source.maker.begin(ids, parse(options, context=model.context), source, vectors=vectors)
 
     @overload
     def infill(
@@ -113,7 +214,7 @@ class Generating(AsyncTwins, Prompting):
         and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
         source = self._source()
-        model = source.model
+        model = source.maker.model
         check_messages(messages)
         stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
         given = check_tools(options.get("tools"))
@@ -157,5 +258,5 @@ class Generating(AsyncTwins, Prompting):
             free = Free(splitter.inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")
-        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
+        answer = source.maker.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
         return answer if stream else answer.drain()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.errors import OptionError
+from edgellm.loading.loaded import LoadedModel
 from edgellm.tokenizer.fill_in import FillIn, encode_fill_in, format_of
-
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
 
 Files = Mapping[str, str] | Sequence[tuple[str, str]]  # paths and texts
 
@@ -29,7 +26,7 @@ def generation_part(options: InfillKeywords) -> GenerationKeywords:
     return {name: value for name, value in options.items() if name not in ours}  # type: ignore[return-value]  # a part of it
 
 
-def prompt(model: Model, prefix: str, suffix: str, options: InfillKeywords) -> list[int]:
+def prompt(model: LoadedModel, prefix: str, suffix: str, options: InfillKeywords) -> list[int]:
     """Token ids for what stands between two texts. Raises OptionError, NoTokenizer."""
     asked = _checked(prefix, suffix, options)
     form = format_of(model.tokenizer)

@@ -1,56 +1,44 @@
-"""The loaded model as programs use it: logits, generation, streams, chat; closed when it is no longer needed."""
+"""The loaded model as programs use it, and its sessions: logits, generation, streams, chat."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack, cast  # Any: metadata holds values of many types
+from typing import Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.api import embed as embedding
-from edgellm.api import rerank as reranking
-from edgellm.api import scoring
-from edgellm.api.answer import AnswerSpec
-from edgellm.api.async_ import Prompt
-from edgellm.api.context_policy import ContextPolicy, Visible, larger_context
-from edgellm.api.drafts import Drafts
+from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
-from edgellm.api.generating import Generating, Source
-from edgellm.api.generation_options import GenerationOptions, Priority
-from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
-from edgellm.api.records import Generation, LoadStats, ModelInfo, Piece, StopReason, TokenLogprobs
-from edgellm.api.session import Session
-from edgellm.api.stream import Stream
-from edgellm.api.tools import Toolbox
-from edgellm.api.vision import Seeing, mixed_runs, woven
+from edgellm.api.generating import AnswerMaker, Generating, Source
+from edgellm.api.generation_options import Priority, check_priority
+from edgellm.api.prompting import Prompt, prompt_of
+from edgellm.api.records import LoadStats, TokenLogprobs
+from edgellm.api.rerank import rerank
+from edgellm.api.vision import encode_image
 from edgellm.arguments import check_flag, check_progress
-from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
-from edgellm.chat.channels import Reader
+from edgellm.chat import ChatTemplate, Thinking, thinking_of
 from edgellm.chat.images import Image
+from edgellm.chat.images import Source as ImageSource
 from edgellm.engine import saved_session
-from edgellm.engine.conversation import SessionCache
+from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.monitor import Engine
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.engine.request import Scoring
-from edgellm.errors import ContextFull, ModelClosed, OptionError, OptionValue
-from edgellm.loading.adapters import AdapterSets, Asked, asked_for
-from edgellm.loading.image_encoder import ImageEncoder
-from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
-from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
+from edgellm.errors import ModelClosed, OptionError, SessionError
+from edgellm.loading.adapters import Asked
+from edgellm.loading.image_encoder import Rows
+from edgellm.loading.loaded import LoadedModel, ModelInfo
+from edgellm.sampling import ResolvedOptions, SamplingKeywords
+from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import Tokenizer
 
-LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as long as its vocabulary
 
-__all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
-
-
-class Model(Generating, AsyncEmbedding, Seeing):
+class Model(Generating, AsyncEmbedding):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -58,28 +46,18 @@ class Model(Generating, AsyncEmbedding, Seeing):
     (`stats.cached_tokens`). Nothing is printed.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        tokenizer: BackgroundTokenizer,
-        info: ModelInfo,
-        defaults: Mapping[str, int | float],
-        metadata: Mapping[str, Any],
-        context_policy: ContextPolicy = "ring",
-        adapters: AdapterSets | None = None,
-        encoder: ImageEncoder | None = None,
-        *,
-        turns_by_axes: bool = False,
-    ) -> None:
-        """`turns_by_axes`: rotary positions are those of rows and columns in images."""
-        self.turns_by_axes = turns_by_axes
-        self.encoder = encoder
-        self.info = info
-        self.engine = engine  # the computing behind it, for benchmarks
+    def __init__(self, loaded: LoadedModel, context_policy: ContextPolicy = "ring") -> None:
+        self._loaded, self._maker = loaded, AnswerMaker(loaded)
         self.context_policy: ContextPolicy = context_policy
-        self._adapters = adapters
-        self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
-        self._drafts = Drafts()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._loaded.info
+
+    @property
+    def engine(self) -> Engine:
+        """The scheduler of its requests, for benchmarks."""
+        return self._loaded.engine
 
     def logits(self, token_ids: Prompt) -> npt.NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every token, in a fresh context; the conversation stays as it is.
@@ -87,7 +65,7 @@ class Model(Generating, AsyncEmbedding, Seeing):
 
         Raises OptionError for ids outside the vocabulary, ContextFull where learned positions end, ModelClosed.
         """
-        self._require_writing()
+        self._loaded.require_writing()
         ids, vectors = self.prompt_of(token_ids, name="token_ids")
         self.engine.check_room(len(ids))
         scoring = Scoring(ids, self.n_vocab, vectors)
@@ -98,7 +76,9 @@ class Model(Generating, AsyncEmbedding, Seeing):
 
     def logprobs(self, token_ids: Sequence[int], top: int = 0) -> list[TokenLogprobs]:
         """Log probabilities of each token but the first, after those before it, with `top` alternatives. Errors as in `logits`."""
-        return scoring.logprobs(self, token_ids, top)
+        ids = checked_ids(token_ids, self.n_vocab, name="token_ids").tolist()
+        rows = self.logits(ids[:-1]) if len(ids) > 1 else ()
+        return [TokenLogprobs(token, *log_probabilities(row, token, top)) for row, token in zip(rows, ids[1:], strict=True)]
 
     def load_stats(self) -> LoadStats:
         """How busy the model is; from any thread, without waiting."""
@@ -115,22 +95,31 @@ class Model(Generating, AsyncEmbedding, Seeing):
         Raises OptionError for a model that writes text, ContextFull for a text that is longer than the context, NoTokenizer,
         NumericError, ModelClosed.
         """
-        self._require_open()
+        model = self._opened()
         normalize, progress = check_flag("normalize", normalize), check_progress(progress, "(done, of) texts")
         if not self.info.pooling:
             raise OptionError(
                 f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
                 "nomic-embed-text-v1.5, for embed."
             )
-        ids = embedding.documents(self, texts)
-        embedding.check_lengths(ids, self)
-        vectors = embedding.compute(self, ids, progress)
+        ids = embedding.documents(model, texts)
+        embedding.check_lengths(ids, model)
+        vectors = embedding.compute(model, ids, progress)
         return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
 
     def rerank(self, query: str, documents: Sequence[str]) -> Vectors:
         """How well each document answers a query: (n,) float32 from 0 to 1, by a reranker. Errors as in `embed`."""
-        self._require_open()
-        return reranking.rerank(self, query, documents, self._metadata)
+        return rerank(self._opened(), query, documents)
+
+    def embed_image(self, image: ImageSource | Image, *, image_tokens: int | None = None) -> Rows:
+        """The rows (n, d) float32 that stand for an image in a prompt, tile by tile where the model cuts it, its overview last.
+
+        `image`: a path, bytes, a data URI, a Pillow image, an array (h, w, 3) of uint8, or an `edgellm.Image`. `image_tokens`: rows
+        that it may take at most. With deepstack (Qwen3-VL) a row is followed by those that are added at the first layers.
+
+        Raises ImageError, OptionError where the model takes no images, ModelClosed, NumericError.
+        """
+        return encode_image(self._loaded, image, image_tokens).rows
 
     def session(
         self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None, adapters: Asked | None = None
@@ -141,195 +130,53 @@ class Model(Generating, AsyncEmbedding, Seeing):
 
         Raises OptionError, ModelClosed.
         """
-        self._require_open()
-        self._require_writing()
-        return Session(self, priority=priority, context_policy=context_policy, adapters=self._set(adapters))
-
-    def _set(self, adapters: Asked | None) -> int:
-        """The number of a set of adapters. Raises OptionError for such as were not loaded."""
-        if self._adapters is not None:
-            return self._adapters.chosen(adapters)
-        if adapters is not None and asked_for(adapters):
-            raise OptionError("adapters: this model was loaded without any; give load(..., adapters=[(path, 1.0)]).")
-        return 0
+        model = self._opened()
+        model.require_writing()
+        return Session(self, priority=priority, context_policy=context_policy, adapters=model.adapter_set(adapters))
 
     def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground", adapters: Asked | None = None) -> Session:
         """A session that holds what `Session.save` wrote: nothing of it is computed again.
 
         Raises SessionError for a file that is damaged, or was saved with another model or other options; ModelClosed.
         """
-        self._require_open()
-        number = self._set(adapters)
+        model = self._opened()
+        number = model.adapter_set(adapters)
         with self.engine.alone() as executable:
-            conversation = saved_session.load(path, executable, self.facts(number), self.n_vocab)
+            conversation = saved_session.load(path, executable, model.facts(number), self.n_vocab)
         conversation.adapters = number
         return Session(self, priority=priority, cache=SessionCache(conversation, number))
 
-    def facts(self, adapters: int = 0) -> dict[str, Any]:
-        """What must be the same where a session with a set of adapters is resumed."""
-        used = self._adapters.describe(adapters) if self._adapters is not None else []
-        return {**self._facts, "adapters": [list(each) for each in used]}
-
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        """What must be the same where a session is resumed: weights, hyperparameters with the rope's, tokenizer, memory."""
-        info = self.info
-        wanted = [
-            key
-            for key in self._metadata
-            if key.startswith((f"{info.architecture}.", "tokenizer.ggml.")) and not key.endswith(LISTS)
-        ]
-        keys = {key: value for key in wanted if isinstance(value := self._metadata[key], str | int | float)}
-        header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
-        return {
-            "model": self.engine.fingerprint(),
-            "header": header,
-            "backend": info.backend,
-            "context": info.context,
-            "sinks": info.sinks if info.pinned <= info.sinks else [info.sinks, info.pinned],
-            "kv_type": info.kv_type,
-            "n_vocab": info.n_vocab,
-        }
-
-    @cached_property
-    def template(self) -> ChatTemplate:
-        """What makes a prompt of messages."""
-        return find_template(self._metadata, self.tokenizer, file=str(self.path))
-
     @property
-    def tool_template(self) -> ChatTemplate:
-        """What makes one where tools are given: Hermes 2 Pro and Command R bring a template of its own for that."""
-        return self._tool_use or self.template
+    def template(self) -> ChatTemplate:
+        """The chat template: the file's, or a built-in one that fits its vocabulary."""
+        return self._loaded.template
 
-    @cached_property
-    def _tool_use(self) -> ChatTemplate | None:
-        if "tool_use" not in template_variants(self._metadata, file=str(self.path)):
-            return None
-        return find_template(self._metadata, self.tokenizer, file=str(self.path), variant="tool_use")
+    def _opened(self) -> LoadedModel:
+        self._loaded.require_open()
+        return self._loaded
 
     def _source(self) -> Source:
-        self._require_open()
-        return Source(self, None, False, self.context_policy)
+        self._opened()
+        return Source(self._maker, None, False, self.context_policy)
 
     def prompt_of(self, prompt: Prompt, name: str = "prompt") -> tuple[TokenIds, PromptVectors | None]:
         """A prompt's token ids, and the vectors of its images. Raises OptionError, NoTokenizer, ImageError."""
-        if isinstance(prompt, list | tuple) and any(isinstance(part, str | Image) for part in prompt):
-            return woven(self, mixed_runs(self, prompt, name))
-        if not isinstance(prompt, str):
-            return checked_ids(cast("Sequence[int]", prompt), self.n_vocab, name=name), None
-        return self._text_ids(prompt), None
-
-    def _text_ids(self, prompt: str) -> TokenIds:
-        ids = self.tokenizer.encode(prompt, add_special=True)
-        if not ids:
-            raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
-        return np.array(ids, np.int32)
-
-    def begin(
-        self,
-        ids: TokenIds,
-        asked: GenerationOptions,
-        source: Source,
-        thinking: ThinkingSplitter | None = None,
-        messages: Visible | None = None,
-        free: Free | None = None,
-        tools: Toolbox | None = None,
-        vectors: PromptVectors | None = None,
-    ) -> Stream:
-        """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
-        self._require_writing()
-        self.engine.check_room(len(ids))
-        limit = self.context if (asked.context_policy or source.policy) != "ring" else None
-        if limit is not None and len(ids) > limit:
-            raise ContextFull.of_prompt(
-                f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, choose ",
-                OptionValue("context_policy", "ring"),
-                ", or load the model with a larger context, such as ",
-                larger_context(len(ids)),
-                ".",
-                tokens=len(ids),
-                limit=limit,
-            )
-        options = self.sampling_options(**asked.sampling).options
-        needed = asked.stops or asked.turn_ends or asked.form or free or tools  # they need a tokenizer, or raise
-        tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
-        end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
-        suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
-        sampler = Sampler(
-            options,
-            n_vocab=self.n_vocab,
-            context=self.context,
-            end_tokens=end_tokens,
-            suppressed=suppressed,
-            vocabulary=self._token_texts if tokenizer else None,
-            processors=asked.processors,
-            constraint=self._grammar_vocabulary.constraint(asked.form, free, tools) if asked.form or free or tools else None,
-        )
-        shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
-        if thinking and tokenizer:
-            shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
-        decoder = answer_decoder(tokenizer, int(max(ids[-1], 0)), whole=asked.form is not None, shown=shown) if tokenizer else None
-        spec = AnswerSpec(
-            ids,
-            asked.max_tokens,
-            end_tokens,
-            sampler,
-            decoder,
-            asked.stops,
-            asked.progress,
-            Reader(thinking, tools.splitter() if tools else None) if thinking or tools else None,
-            asked.turn_ends,
-            calls_back=bool(asked.processors),
-            messages=messages,
-            limit=limit,
-            kept=self._kept(messages),
-            logprobs=asked.logprobs,
-            stop_loops=asked.stop_loops,
-            parse=asked.form.parse if asked.form else None,
-            not_enforced=tools.not_enforced if tools else (),
-            drafter=self._drafts.drafter(
-                self,
-                asked.draft,
-                options if sampler.redrawable else None,
-                {*suppressed, *(end_tokens if options.ignore_eos else ())},
-            )
-            if vectors is None
-            else None,
-            vectors=vectors,
-        )
-        background = source.background if asked.priority is None else asked.priority == "background"
-        stream = Stream(self.engine, spec, session=source.session, background=background)
-        if vectors is None and not (source.session and source.session.adapters):
-            stream.request.recalled = self.engine.recall(ids, spec.kept)
-        return stream
-
-    def _kept(self, messages: Visible | None) -> int | None:
-        """How many of the first tokens stay; None for the sinks alone."""
-        return max(self.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
+        return prompt_of(self._loaded, prompt, name)
 
     def load_draft(self, name: str) -> None:
         """Load a small model for `draft` before an answer asks for it. Raises OptionError where it has another vocabulary, and
         what `load` raises."""
-        self._require_open()
-        self._drafts.load(name, self)
-
-    @cached_property
-    def _grammar_vocabulary(self) -> GrammarVocabulary:
-        return GrammarVocabulary(self.tokenizer, self.n_vocab)
-
-    @cached_property
-    def _token_texts(self) -> TokenTexts:
-        return TokenTexts(self.tokenizer)
+        self._opened()
+        self._maker.drafts.load(name)
 
     def sampling_options(self, **sampling: Unpack[SamplingKeywords]) -> ResolvedOptions:
         """The sampling options that these keywords lead to, and whether each comes from the user, the model or our defaults."""
-        return resolve_options(sampling, self._defaults)
+        return self._loaded.sampling_options(**sampling)
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Text to token ids and back. Raises NoTokenizer, ModelClosed."""
-        self._require_open()
-        return self._tokenizer.get()
+        return self._loaded.tokenizer
 
     @property
     def path(self) -> Path:
@@ -371,16 +218,6 @@ class Model(Generating, AsyncEmbedding, Seeing):
     def closed(self) -> bool:
         return self.engine.closed
 
-    def _require_open(self) -> None:
-        if self.engine.closed:
-            raise ModelClosed(f"{self.path}: the model was closed; load it again.")
-
-    def _require_writing(self) -> None:
-        if self.info.pooling:
-            raise OptionError(
-                f"{self.path.name} is an embedding model and writes no text; use model.embed(texts) or edgellm embed."
-            )
-
     def cancel(self) -> None:
         """End the answers that are being written or wait for their turn, from any thread, without waiting for that; nothing happens
         where there are none.
@@ -392,14 +229,8 @@ class Model(Generating, AsyncEmbedding, Seeing):
 
         Closing twice does nothing, nor does closing in a forked process: the model is the parent's.
         """
-        if self.engine.forked or self.closed:
-            return
-        self.engine.cancel(running=True)
-        self._tokenizer.wait()
-        self.engine.close()
-        self._drafts.close()
-        if self.encoder is not None:
-            self.encoder.close()
+        self._loaded.close()
+        self._maker.drafts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -410,3 +241,83 @@ class Model(Generating, AsyncEmbedding, Seeing):
     def __repr__(self) -> str:
         state = "closed" if self.engine.closed else f"context {self.context}, {self.backend}, {self.threads} threads"
         return f"<edgellm.Model {self.path.name}: {self.architecture}, {state}>"
+
+
+class Session(Generating):
+    """Made by `Model.session`; a context manager. Each call takes the whole prompt; what the session
+    holds of it is not computed again.
+
+    Sessions of one model are computed together, as many at a time as `load(parallel=...)` says; those in the background give way
+    to others. A session's memory is its own until it is closed or dropped.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        priority: Priority = "foreground",
+        context_policy: ContextPolicy | None = None,
+        adapters: int = 0,
+        cache: SessionCache | None = None,
+    ) -> None:
+        self.priority: Priority = check_priority(priority)
+        self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
+        self._model, self._cache = model, cache or SessionCache(adapters=adapters)
+        self._closed = False
+        model.engine.add_session(self._cache)
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that it holds."""
+        conversation = self._cache.conversation
+        return len(conversation) if conversation is not None else 0
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._model.closed
+
+    def _opened(self) -> LoadedModel:
+        model = self._model._opened()
+        if self._closed:
+            raise SessionError("the session was closed; open another one with model.session().")
+        return model
+
+    def _source(self) -> Source:
+        self._opened()
+        return Source(self._model._maker, self._cache, self.priority == "background", self.context_policy)
+
+    def fork(self) -> Session:
+        """A second session that goes on from here by itself; what both hold is in memory once. Raises SessionError, ModelClosed."""
+        cache = self._opened().engine.fork(self._cache)
+        return Session(self._model, priority=self.priority, context_policy=self.context_policy, cache=cache)
+
+    def save(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
+        """Write what it holds to a file, from which `Model.resume` goes on, also in another process. The file is whole under its
+        name or not there. `sync=False` does not wait for the disk: a power failure may damage the file, which `resume` then tells.
+
+        Raises SessionError (closed), BackendError (a back end that cannot), Unwritable, ModelClosed.
+        """
+        model = self._opened()
+        with model.engine.alone() as executable:
+            conversation = self._cache.conversation or Conversation.empty(executable)
+            saved_session.save(path, conversation, model.facts(self._cache.adapters), sync=sync)
+
+    def close(self) -> None:
+        """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._model.engine.close_session(self._cache)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.n_tokens} tokens, {self.priority}"
+        return f"<edgellm.Session of {self._model.path.name}: {state}>"

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack  # Any: options of templates
+from typing import Any, Unpack, cast  # Any: options of templates
 
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.api import infill as infilling
 from edgellm.api.chat_options import check_template_options, check_think
 from edgellm.api.context_policy import PINNED
 from edgellm.api.context_policy import Prompt as ChatPrompt
 from edgellm.api.infill import InfillKeywords
-from edgellm.api.tools import check_tools, toolbox
-from edgellm.api.vision import marked_runs, with_marks, woven
+from edgellm.api.tools import Toolbox, check_tools, toolbox
+from edgellm.api.vision import marked_runs, mixed_runs, with_marks, woven
 from edgellm.chat import ChatTemplate, Message, encode_chat, shape_of, switch, thinking_of
+from edgellm.chat.images import Image
+from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.errors import OptionError
+from edgellm.loading.loaded import LoadedModel
 
-if TYPE_CHECKING:
-    from edgellm.api.generating import Source
-    from edgellm.api.model import Model
-    from edgellm.api.tools import Toolbox
+Prompt = str | Sequence["int | str | Image"] | npt.NDArray[np.integer]
 
 
 class Prompting:
-    """What a model makes of text before it computes anything."""
+    """Calls that compute nothing: from text and conversations to tokens, and back."""
 
-    def _source(self) -> Source:
+    def _opened(self) -> LoadedModel:
         """Raises ModelClosed, SessionError."""
         raise NotImplementedError
 
@@ -34,11 +35,11 @@ class Prompting:
         """Token ids of a text. `add_special`: with the tokens that begin and end a text. `parse_special`: names of control tokens
         become these tokens. Raises NoTokenizer, ModelClosed.
         """
-        return self._source().model.tokenizer.encode(text, add_special, parse_special)
+        return self._opened().tokenizer.encode(text, add_special, parse_special)
 
     def detokenize(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of token ids. Raises OptionError for ids outside the vocabulary, NoTokenizer, ModelClosed."""
-        return self._source().model.tokenizer.decode(token_ids, skip_special=skip_special)
+        return self._opened().tokenizer.decode(token_ids, skip_special=skip_special)
 
     def apply_template(
         self,
@@ -49,7 +50,7 @@ class Prompting:
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt that `chat` makes of a conversation, as text. Options and errors as there."""
-        return _rendered(self._source().model, messages, tools, think, template_options).rendered.text
+        return _rendered(self._opened(), messages, tools, think, template_options).rendered.text
 
     def chat_prompt(
         self,
@@ -60,18 +61,30 @@ class Prompting:
         template_options: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """The prompt that `chat` makes of a conversation, as token ids. Options and errors as there."""
-        found: list[int] = _rendered(self._source().model, messages, tools, think, template_options).ids.tolist()
+        found: list[int] = _rendered(self._opened(), messages, tools, think, template_options).ids.tolist()
         return found
 
     def fill_in_prompt(self, prefix: str, suffix: str, **options: Unpack[InfillKeywords]) -> list[int]:
         """The prompt that `infill` makes, as token ids. Options and errors as there."""
-        return infilling.prompt(self._source().model, prefix, suffix, options)
+        return infilling.prompt(self._opened(), prefix, suffix, options)
+
+
+def prompt_of(model: LoadedModel, prompt: Prompt, name: str = "prompt") -> tuple[TokenIds, PromptVectors | None]:
+    """A prompt's token ids, and the vectors of its images. Raises OptionError, NoTokenizer, ImageError."""
+    if isinstance(prompt, list | tuple) and any(isinstance(part, str | Image) for part in prompt):
+        return woven(model, mixed_runs(model, prompt, name))
+    if not isinstance(prompt, str):
+        return checked_ids(cast("Sequence[int]", prompt), model.n_vocab, name=name), None
+    ids = model.tokenizer.encode(prompt, add_special=True)
+    if not ids:
+        raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
+    return np.array(ids, np.int32), None
 
 
 def encoder(
-    model: Model, template: ChatTemplate, tools: Toolbox | None, think: bool | None, template_options: object
+    model: LoadedModel, template: ChatTemplate, tools: Toolbox | None, think: bool | None, template_options: object
 ) -> Callable[[Sequence[Message]], ChatPrompt]:
-    """What turns messages into a prompt. Raises OptionError for options that do not fit the template."""
+    """A function from messages to a prompt. Raises OptionError for options that do not fit the template."""
     extra = {**switch(thinking_of(template.source), think), **check_template_options(template_options)}
     shape = shape_of(template)
 
@@ -91,7 +104,9 @@ def check_messages(messages: object) -> None:
         raise OptionError('messages is not a list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
 
 
-def _rendered(model: Model, messages: Sequence[Message], tools: object, think: object, template_options: object) -> ChatPrompt:
+def _rendered(
+    model: LoadedModel, messages: Sequence[Message], tools: object, think: object, template_options: object
+) -> ChatPrompt:
     check_messages(messages)
     given = check_tools(tools)
     template = model.tool_template if given else model.template

@@ -1,10 +1,9 @@
-"""What a generation hands out: pieces of text, the finished record, its statistics, and what a model is."""
+"""Records of a generation: pieces of text, events, the finished answer and its statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple  # Any: what a caller's schema stands for
 
 from edgellm.chat.templates import Message
@@ -158,48 +157,9 @@ class Generation:
         return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" else None
 
 
-class Vision(NamedTuple):
-    """The projector of a model that takes images."""
-
-    path: Path
-    projector_type: str
-    file_bytes: int
-    width: int  # of a row of `embed_image`
-
-
 class LoadStats(NamedTuple):
     """Requests of a model: those that are computed, those that wait for a place, and the number of places."""
 
     running: int
     waiting: int
     parallel: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What a loaded model is and how it runs."""
-
-    path: Path
-    name: str  # `general.name`, else the file's
-    architecture: str
-    parameters: int
-    file_bytes: int  # of all tensors
-    token_bytes: int  # of weights, that computing one token reads
-    bytes_by_type: Mapping[str, int]  # "Q4_0" -> bytes of the tensors of this type
-    n_vocab: int
-    n_layers: int
-    context: int  # tokens that a full layer sees, sinks included
-    context_train: int  # what the model was trained for; more than this may read badly
-    sinks: int
-    kv_type: str
-    kv_bytes: int  # keys and values of one conversation when its context is full
-    backend: str
-    threads: int
-    has_tokenizer: bool
-    has_template: bool
-    slides: bool = True  # False: positions are learned, and a conversation ends where they do
-    pooling: str = ""  # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
-    embedding: int = 0  # values of a text's vector, or labels of a reranker
-    pinned: int = 0  # tokens at the beginning of a chat that may stay; the sinks, or more of them
-    vision: Vision | None = None  # the projector, of a model that takes images
-    place: str = ""  # why "auto" took this back end, in one line; "" where it had no choice

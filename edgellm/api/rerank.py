@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any  # Any: metadata
+from typing import Any  # Any: metadata
 
 import numpy as np
 
@@ -13,17 +13,15 @@ from edgellm.api.embed import Vectors
 from edgellm.chat import template_variants
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import OptionError, shown
+from edgellm.loading.loaded import LoadedModel
 from edgellm.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
 
 TEMPLATE = "rerank"  # its name among a file's chat templates
 PLACES = re.compile(r"\{(query|document)\}")
 TWO_BETWEEN = "t5"  # vocabularies of XLM-RoBERTa, which put two ends between the texts of a pair
 
 
-def rerank(model: Model, query: str, documents: Sequence[str], metadata: Mapping[str, Any]) -> Vectors:
+def rerank(model: LoadedModel, query: str, documents: Sequence[str]) -> Vectors:
     """See `Model.rerank`."""
     if not isinstance(query, str):
         raise OptionError(f"query={shown(query)} is not a text; give a str.")
@@ -33,15 +31,12 @@ def rerank(model: Model, query: str, documents: Sequence[str], metadata: Mapping
         raise OptionError(f"{model.path.name} is no reranker; take one, such as bge-reranker-v2-m3, for rerank.")
     if not documents:
         return np.empty(0, np.float32)
-    pairs = _pairs(model.tokenizer, query, documents, metadata, str(model.path))
+    metadata, file = model.metadata, str(model.path)
+    pairs = _pairs(model.tokenizer, query, documents, metadata, file)
     embedding.check_lengths(pairs, model)
     scores = embedding.compute(model, pairs)[:, 0]
     found: Vectors = scores.astype(np.float32)  # of a decoder they are probabilities
-    return found if _has_template(metadata, str(model.path)) else (1 / (1 + np.exp(-found))).astype(np.float32)
-
-
-def _has_template(metadata: Mapping[str, Any], file: str) -> bool:
-    return TEMPLATE in template_variants(metadata, file=file)
+    return found if TEMPLATE in template_variants(metadata, file=file) else (1 / (1 + np.exp(-found))).astype(np.float32)
 
 
 def _pairs(tokenizer: Tokenizer, query: str, documents: Sequence[str], metadata: Mapping[str, Any], file: str) -> list[TokenIds]:

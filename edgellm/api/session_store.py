@@ -17,10 +17,9 @@ from filelock import FileLock, Timeout
 
 from edgellm.arguments import bytes_of
 from edgellm.errors import SessionError
-from edgellm.folders import state_folder
+from edgellm.folders import SESSIONS, state_folder
 from edgellm.formats.whole_file import write_whole
 
-VARIABLE = "EDGELLM_SESSIONS"  # "off", or how many bytes states may take: 500M, 4G
 BUDGET = 4 << 30  # bytes, where the variable says nothing
 TEXT, STATE, LOCK = ".json", ".state", ".lock"
 VERSION = 1
@@ -46,17 +45,12 @@ class Record:
         return next((" ".join(turn["content"].split()) for turn in self.turns if turn["role"] == "user"), "")
 
 
-def is_off() -> bool:
-    """True where the user wants no chat to leave a trace."""
-    return os.environ.get(VARIABLE, "").strip().lower() == "off"
-
-
 def budget() -> int:
     """Bytes that states may take on the disk; 0: nothing is saved. Raises SessionError for a setting that says nothing."""
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(SESSIONS, "").strip()
     found = bytes_of(text)
     if text and found is None:
-        raise SessionError(f"{VARIABLE}={text!r} is not a size; use off, or e.g. 500M or 4G.")
+        raise SessionError(f"{SESSIONS}={text!r} is not a size; use off, or e.g. 500M or 4G.")
     return BUDGET if found is None else found
 
 

@@ -1,110 +1,42 @@
-"""Images for models that take them: the projector beside a model, and `embed_image`."""
+"""Images in prompts: encoded, and their rows put in the place of tokens."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.api.records import Vision
 from edgellm.arguments import as_int
-from edgellm.catalogue.file_selection import type_of
 from edgellm.chat import images
 from edgellm.chat.provenance import Span
 from edgellm.chat.templates import Message, Rendered
-from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
-from edgellm.errors import FormatError, OptionError, TemplateError, shown
-from edgellm.loading.image_encoder import EncodedImage, ImageEncoder, Rows
+from edgellm.errors import OptionError, TemplateError
+from edgellm.loading.image_encoder import EncodedImage, Rows
+from edgellm.loading.loaded import LoadedModel
 from edgellm.ops._spec import Given
 
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
-
 MOST_ROWS = 16384  # of an image
-PREFERRED = ("F16", "BF16", "F32", "Q8_0")  # types of projectors, where a folder has several
 
 
-def find_projector(model: Path, n_embd: int, asked: str | os.PathLike[str] | None) -> Path | None:
-    """The projector file that was asked for; None: the one beside the model, whose rows are as wide as its embeddings.
-
-    `asked`: "none" for none. Of several the one with the most precise weights is taken.
-    """
-    if asked is not None:
-        return None if asked == "none" else Path(asked)
-    fitting = []
-    for path in sorted(model.parent.glob("*mmproj*.gguf")):
-        with contextlib.suppress(FormatError, OSError), open_model(path) as gguf:
-            if gguf.metadata.get("clip.vision.projection_dim") == n_embd:
-                fitting.append((PREFERRED.index(kind) if (kind := type_of(path.name)) in PREFERRED else len(PREFERRED), path))
-    return min(fitting)[1] if fitting else None
-
-
-def open_encoder(
-    model: Path, n_embd: int, asked: str | os.PathLike[str] | None, threads: int | None
-) -> tuple[ImageEncoder | None, str]:
-    """The encoder of a model, and why one that lies beside it can't be used. Raises the FormatErrors for one that was asked for,
-    and OptionError where it belongs to another model.
-    """
-    path = find_projector(model, n_embd, asked)
-    if path is None:
-        return None, ""
-    try:
-        encoder = ImageEncoder(path, threads)
-    except FormatError as error:
-        if asked is not None:
-            raise
-        return None, f"no images: {error}"
-    if encoder.keys.n_out != n_embd:
-        encoder.close()
+def encode_image(model: LoadedModel, image: images.Source | images.Image, image_tokens: int | None = None) -> EncodedImage:
+    """See `Model.embed_image`."""
+    if model.encoder is None:
         raise OptionError(
-            f"mmproj={shown(str(path))} makes rows of {encoder.keys.n_out} values, and {model.name} takes {n_embd}; give the "
-            "projector that was made for this model."
+            "this model takes no images: there is no projector (mmproj-*.gguf) beside it; download its projector, or name one "
+            "with mmproj."
         )
-    return encoder, ""
-
-
-class Seeing:
-    """`embed_image` of a model."""
-
-    encoder: ImageEncoder | None
-
-    def embed_image(self, image: images.Source | images.Image, *, image_tokens: int | None = None) -> Rows:
-        """The rows (n, d) float32 that stand for an image in a prompt, tile by tile where the model cuts it, its overview last.
-
-        `image`: a path, bytes, a data URI, a Pillow image, an array (h, w, 3) of uint8, or an `edgellm.Image`. `image_tokens`: rows
-        that it may take at most. With deepstack (Qwen3-VL) a row is followed by those that are added at the first layers.
-
-        Raises ImageError, OptionError where the model takes no images, ModelClosed, NumericError.
-        """
-        return self.seen(image, image_tokens).rows
-
-    def seen(self, image: images.Source | images.Image, image_tokens: int | None = None) -> EncodedImage:
-        """An image encoded."""
-        if self.encoder is None:
-            raise OptionError(
-                "this model takes no images: there is no projector (mmproj-*.gguf) beside it; download its projector, or name one "
-                "with mmproj."
-            )
-        source = image.data if isinstance(image, images.Image) else image
-        if isinstance(image, images.Image) and image_tokens is None:
-            image_tokens = image.tokens
-        most = None if image_tokens is None else as_int(image_tokens)
-        if image_tokens is not None and (most is None or not 1 <= most <= MOST_ROWS):
-            raise OptionError(option="image_tokens", value=image_tokens, advice=f"give a number from 1 to {MOST_ROWS}")
-        return self.encoder.encode(images.read(source), most_rows=most)
-
-
-def vision_of(encoder: ImageEncoder) -> Vision:
-    """What is known of a projector."""
-    return Vision(Path(encoder.path), encoder.keys.projector_type, encoder.file_bytes, encoder.n_out)
+    source = image.data if isinstance(image, images.Image) else image
+    if isinstance(image, images.Image) and image_tokens is None:
+        image_tokens = image.tokens
+    most = None if image_tokens is None else as_int(image_tokens)
+    if image_tokens is not None and (most is None or not 1 <= most <= MOST_ROWS):
+        raise OptionError(option="image_tokens", value=image_tokens, advice=f"give a number from 1 to {MOST_ROWS}")
+    return model.encoder.encode(images.read(source), most_rows=most)
 
 
 # --- prompts with images ----------------------------------------------------------------------------------------------
@@ -118,7 +50,7 @@ class Run(NamedTuple):
 Runs = list["Run | TokenIds | EncodedImage"]
 
 
-def mixed_runs(model: Model, prompt: Sequence[object], name: str) -> Runs:
+def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str) -> Runs:
     """The parts of a list of texts, ids and images. Raises OptionError, ImageError."""
     runs: Runs = []
     ids: list[object] = []
@@ -127,7 +59,7 @@ def mixed_runs(model: Model, prompt: Sequence[object], name: str) -> Runs:
             runs.append(checked_ids(cast("Sequence[int]", ids), model.n_vocab, name=name))
             ids = []
         if isinstance(part, images.Image):
-            runs.append(model.seen(part))
+            runs.append(encode_image(model, part))
         elif isinstance(part, str):
             runs.append(Run(part))
         else:
@@ -135,7 +67,7 @@ def mixed_runs(model: Model, prompt: Sequence[object], name: str) -> Runs:
     return runs
 
 
-def with_marks(model: Model, messages: Sequence[Message]) -> tuple[list[Message], dict[str, EncodedImage]]:
+def with_marks(model: LoadedModel, messages: Sequence[Message]) -> tuple[list[Message], dict[str, EncodedImage]]:
     """Messages whose images are marks in texts, which nobody can have written, and the image of each mark."""
     found: dict[str, EncodedImage] = {}
     key = secrets.token_hex(8)
@@ -145,7 +77,7 @@ def with_marks(model: Model, messages: Sequence[Message]) -> tuple[list[Message]
         if source is None:
             return part
         mark = f"[image {key} {len(found)}]"
-        found[mark] = model.seen(source)
+        found[mark] = encode_image(model, source)
         return {"type": "text", "text": mark}
 
     plain: list[Message] = []
@@ -169,7 +101,7 @@ def _image_of(part: object) -> images.Image | None:
     return source if isinstance(source, images.Image) else images.Image(source)
 
 
-def marked_runs(model: Model, rendered: Rendered, found: Mapping[str, EncodedImage]) -> Runs:
+def marked_runs(model: LoadedModel, rendered: Rendered, found: Mapping[str, EncodedImage]) -> Runs:
     """A rendered conversation cut at its marks. Raises TemplateError where the template left one out."""
     trusted = rendered.trusted
     if not any(map(model.tokenizer.may_form_control, rendered.given)):
@@ -189,7 +121,7 @@ def _slice(text: str, trusted: Sequence[Span], first: int, end: int) -> Run:
     return Run(text[first:end], tuple((a, b) for a, b in spans if a < b))
 
 
-def woven(model: Model, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
+def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
     """The ids of a prompt and the vectors in it: texts beside each other are tokenized together. Raises OptionError."""
     ids, rows, places = list[TokenIds](), list[Rows](), list[npt.NDArray[np.int64]]()
     pending, at = Run(""), 0

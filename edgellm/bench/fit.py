@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgellm.api.load import SMALL_MODEL
 from edgellm.arch import load_graph, names
 from edgellm.backends.base import BackendOptions
 from edgellm.bench.speed import Speed
@@ -16,6 +15,7 @@ from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.loading import context as contexts
 from edgellm.loading.backend_choice import reader
 from edgellm.loading.estimate import Need, base_bytes, need
+from edgellm.loading.load import SMALL_MODEL
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions

@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 
-from edgellm.api.load import SMALL_MODEL
 from edgellm.arch import load_graph
 from edgellm.backends import find
 from edgellm.backends.base import BackendOptions, Progress, StepBatch
 from edgellm.formats.gguf import GGUFFile
 from edgellm.loading import context as contexts
+from edgellm.loading.load import SMALL_MODEL
 from edgellm.memory.sequence import Sequence
 from edgellm.passes import optimise
 from edgellm.synthetic_weights import ProbeWeights

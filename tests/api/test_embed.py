@@ -37,7 +37,7 @@ POOLINGS = {"mean": 1, "cls": 2, "last": 3, "rank": 4}
 
 @pytest.fixture(autouse=True)
 def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.loading.load.SMALL_MODEL", 0)
 
 
 def texts(lengths: tuple[int, ...] = LENGTHS, n_vocab: int = 96) -> list[npt.NDArray[np.int32]]:
@@ -68,14 +68,14 @@ def loaded(path: Path, **options: Any) -> Iterator[Model]:
 def test_every_encoder_equals_the_reference_beside_any_neighbour(tmp_path: Path, arch: str) -> None:
     path, ids = tiny_model(tmp_path / "m.gguf", arch), texts()
     with loaded(path) as model:
-        together = compute(model, ids)
-        alone = np.concatenate([compute(model, [each]) for each in ids])
+        together = compute(model._loaded, ids)
+        alone = np.concatenate([compute(model._loaded, [each]) for each in ids])
         assert np.array_equal(together, alone)
-        assert np.array_equal(compute(model, ids[::-1]), together[::-1])
+        assert np.array_equal(compute(model._loaded, ids[::-1]), together[::-1])
     for one, vector in list(zip(ids, together, strict=True))[::4]:
         assert error(vector, reference(path, one)) < 1e-5
     with loaded(path, threads=1) as model:
-        assert np.array_equal(compute(model, ids), together)
+        assert np.array_equal(compute(model._loaded, ids), together)
 
 
 @pytest.mark.parametrize("isa", system.usable_isas())
@@ -89,7 +89,7 @@ def test_biases_by_distance_to_both_sides(tmp_path: Path, monkeypatch: pytest.Mo
     path = tiny_model(tmp_path / "m.gguf", "t5encoder", context=512, tensors=plain)
     with loaded(path, backend=backend, kv_type="f32") as model:
         for ids in texts((300, 7, 137, 40)):
-            assert error(compute(model, [ids])[0], reference(path, ids)) < 1e-5
+            assert error(compute(model._loaded, [ids])[0], reference(path, ids)) < 1e-5
 
 
 @pytest.mark.parametrize("name", POOLED)
@@ -108,8 +108,8 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
 def test_quantised_encoders_do_not_depend_on_neighbours_either(tmp_path: Path, quant: str) -> None:
     path, ids = tiny_model(tmp_path / "m.gguf", "bert", quant), texts()
     with loaded(path) as model:
-        together = compute(model, ids)
-        assert np.array_equal(together, np.concatenate([compute(model, [each]) for each in ids]))
+        together = compute(model._loaded, ids)
+        assert np.array_equal(together, np.concatenate([compute(model._loaded, [each]) for each in ids]))
     assert error(together[2], reference(path, ids[2])) < 0.05
 
 
@@ -120,8 +120,8 @@ def test_poolings_of_encoders_and_of_models_that_see_only_the_past(tmp_path: Pat
     ids = texts((20, 3))
     with loaded(path) as model:
         assert model.info.pooling == pooling and model.info.embedding == 64
-        found = compute(model, ids)
-        assert np.array_equal(found[:1], compute(model, ids[:1]))
+        found = compute(model._loaded, ids)
+        assert np.array_equal(found[:1], compute(model._loaded, ids[:1]))
     for one, vector in zip(ids, found, strict=True):
         assert error(vector, reference(path, one)) < 1e-5
 
@@ -151,7 +151,7 @@ def test_rerankers_give_scores(tmp_path: Path, arch: str) -> None:
     ids = texts((20, 3))
     with loaded(path) as model:
         assert model.info.pooling == "rank" and model.info.embedding == 1
-        scores = compute(model, ids)
+        scores = compute(model._loaded, ids)
         assert np.array_equal(model.embed(ids[0]), scores[:1])  # never normalised
     assert error(scores[0], reference(path, ids[0])) < 1e-5
 
@@ -166,7 +166,7 @@ def test_a_reranking_decoder_gives_probabilities(tmp_path: Path) -> None:
     )
     ids = texts((20, 3))
     with loaded(path) as model:
-        scores = compute(model, ids)
+        scores = compute(model._loaded, ids)
     assert scores.shape == (2, 2) and np.allclose(scores.sum(axis=1), 1) and 0 < scores[0, 0] < 1
     assert error(scores[0], reference(path, ids[0])) < 1e-5
 
@@ -245,7 +245,7 @@ def test_values_that_are_not_numbers(tmp_path: Path) -> None:
     with loaded(tiny_model(tmp_path / "m.gguf", "bert", tensors={"token_embd.weight": table})) as model:
         fine = model.embed([1, 2, 3])
         with pytest.raises(NumericError, match=r"texts\[1\] has NaN or Inf values"):
-            compute(model, [np.array([1, 2], np.int32), np.array([7], np.int32)])
+            compute(model._loaded, [np.array([1, 2], np.int32), np.array([7], np.int32)])
         assert np.array_equal(model.embed([1, 2, 3]), fine)
 
 

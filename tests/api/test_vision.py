@@ -22,7 +22,6 @@ from tiny_models import tiny_model
 from tiny_projectors import KINDS, OUT, projector_file
 
 import edgellm
-from edgellm.api.vision import find_projector
 from edgellm.arch import load_graph
 from edgellm.arch.vision import load_encoder, names
 from edgellm.chat import images
@@ -30,6 +29,7 @@ from edgellm.cli.app import run
 from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, OptionError, ShapeMismatch, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.loading.image_encoder import ImageEncoder
+from edgellm.loading.projector import find_projector
 from edgellm.passes.images import with_images
 from edgellm.reference import Reference
 from edgellm.tools.verify import verify

@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "ignore_eos": True
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for variable in ("XDG_STATE_HOME", "LOCALAPPDATA", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / "home"))
-    monkeypatch.delenv(session_store.VARIABLE, raising=False)
+    monkeypatch.delenv(session_store.SESSIONS, raising=False)
     return tmp_path / "home"
 
 
@@ -238,9 +238,9 @@ def test_the_budget_takes_the_oldest_states(monkeypatch: pytest.MonkeyPatch) -> 
     store.prune(250, keep="s0")
     assert [store.state_bytes(f"s{k}") for k in range(5)] == [100, 0, 0, 0, 100] and len(store.names()) == 5
     for text, wanted in (("", 4 << 30), ("off", 0), ("500M", 500 << 20), ("1.5g", 3 << 29), ("2GiB", 2 << 30)):
-        monkeypatch.setenv(session_store.VARIABLE, text)
+        monkeypatch.setenv(session_store.SESSIONS, text)
         assert budget() == wanted
-    monkeypatch.setenv(session_store.VARIABLE, "much")
+    monkeypatch.setenv(session_store.SESSIONS, "much")
     with pytest.raises(SessionError, match=r"EDGELLM_SESSIONS='much' is not a size; use off, or e\.g\. 500M or 4G"):
         budget()
 

@@ -15,7 +15,7 @@ from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.session_store import VARIABLE
+from edgellm.api.session_store import SESSIONS
 from edgellm.bench.fit import Guess
 from edgellm.catalogue import entries
 from edgellm.cli import app
@@ -140,7 +140,7 @@ class Words:
 def test_a_limit_for_saved_chats_is_looked_at_first_and_only_if_it_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "foo")
+    monkeypatch.setenv(SESSIONS, "foo")
     loader = use(monkeypatch, "one")
     pipe_in(monkeypatch, b"a\n")
     assert app.run(["chat", "m"]) == 0 and len(loader.calls) == 1

@@ -33,7 +33,7 @@ TURNS = ({"role": "user", "content": "Name three rivers."}, {"role": "assistant"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for variable in ("XDG_STATE_HOME", "LOCALAPPDATA", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / "home"))
-    monkeypatch.delenv(session_store.VARIABLE, raising=False)
+    monkeypatch.delenv(session_store.SESSIONS, raising=False)
     return tmp_path / "home"
 
 
@@ -104,12 +104,12 @@ def test_a_chat_to_resume_is_picked_from_a_list(capsys: pytest.CaptureFixture[st
 def test_chats_that_are_not_saved_leave_no_trace(monkeypatch: pytest.MonkeyPatch, home: Path, private: list[str]) -> None:
     use(monkeypatch, "one", "two")
     if not private:
-        monkeypatch.setenv(session_store.VARIABLE, "off")
+        monkeypatch.setenv(session_store.SESSIONS, "off")
     pipe_in(monkeypatch, b"a\n")
     assert app.run(["chat", "m", *private]) == 0 and last_model() is None
     EditedLines(lambda text: ("", []), lambda text: False, keeps=False).remember("a secret")
     assert not [path for path in home.rglob("*") if path.is_file()]
-    monkeypatch.delenv(session_store.VARIABLE, raising=False)
+    monkeypatch.delenv(session_store.SESSIONS, raising=False)
     pipe_in(monkeypatch, b"a\n")
     assert app.run(["chat", "m"]) == 0 and last_model() == "m"
 

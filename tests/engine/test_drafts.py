@@ -318,9 +318,9 @@ def test_a_small_model_reads_a_long_prompt_beside_the_answer(path: Path, others:
     with edgellm.load(path, context=512) as model:
         plain = model.generate(prompt, max_tokens=30, temperature=0)
         assert model.generate(prompt, max_tokens=30, temperature=0, draft=others["same"]).token_ids == plain.token_ids
-        small, _ = model._drafts.load(str(others["same"]), model)
-        assert not small.closed
-    assert small.closed
+        small, _ = model._maker.drafts.load(str(others["same"]))
+        assert not small.engine.closed
+    assert small.engine.closed
 
 
 def test_a_small_model_does_not_guess_past_its_learned_positions(

@@ -153,7 +153,7 @@ def test_memory_that_the_system_refuses(model: edgellm.Model, monkeypatch: pytes
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise MemoryError("Unable to allocate 1.00 TiB")
 
-    monkeypatch.setattr("edgellm.api.load.WeightStore", refuse)
+    monkeypatch.setattr("edgellm.loading.load.WeightStore", refuse)
     with pytest.raises(edgellm.NotEnoughMemory, match=r"context of 128 tokens.*1\.00 TiB.*shorter context"):
         edgellm.load(model.path, force=True)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from edgellm.api.records import Event, Generation, ModelInfo, Stats
+from edgellm.api.records import Event, Generation, Stats
 from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking, switch
 from edgellm.errors import OptionError
+from edgellm.loading.loaded import ModelInfo
 from edgellm.sampling import ResolvedOptions, resolve_options
 
 

@@ -11,9 +11,8 @@ from edgellm.options.table import TABLE
 
 if TYPE_CHECKING:
     from edgellm.api.generation_options import PromptProgress
-    from edgellm.api.model import Model
+    from edgellm.api.model import Model, Session
     from edgellm.api.records import Generation
-    from edgellm.api.session import Session
     from edgellm.api.stream import Stream
     from edgellm.cli.chat.keeping import Keeper
     from edgellm.sampling import ResolvedOptions, SamplingKeywords

@@ -56,7 +56,7 @@ def judge() -> Iterator[Callable[..., tuple[bool, dict[str, float]]]]:
 @pytest.fixture(autouse=True)
 def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files this small are given one thread, and comparing one with one would prove nothing."""
-    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.loading.load.SMALL_MODEL", 0)
 
 
 def check(entry: Entry, judge: Callable[..., tuple[bool, dict[str, float]]]) -> None:

@@ -28,7 +28,7 @@ TYPES = ["F32", "F16", "Q8_0", "Q4_K", "Q6_K", "MXFP4"]
 
 @pytest.fixture(autouse=True)
 def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.loading.load.SMALL_MODEL", 0)
 
 
 def routed(logits: list[float], bias: list[float] | None = None, **attrs: object) -> list[float]:

@@ -89,7 +89,7 @@ def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monk
     monkeypatch.setattr(system, "cores_differ", lambda: True)
     monkeypatch.setattr(plans, "CHUNK_BYTES", 1)
     monkeypatch.setattr(plans, "PANEL_ROWS", 1)
-    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.loading.load.SMALL_MODEL", 0)
     path = tiny_model(tmp_path / "m.gguf", name, "Q4_0", n_layers=2)
     answers = []
     for threads in (1, 2, 3):

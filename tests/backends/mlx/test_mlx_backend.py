@@ -382,7 +382,7 @@ def test_embedding_models_agree_with_the_cpu(tmp_path: Path, arch: str) -> None:
     ids = [rng.integers(0, 96, n).astype(np.int32) for n in (20, 1, 33, 7)]
     with edgellm.load(path, backend="mlx") as ours, edgellm.load(path, backend="cpu") as theirs:
         assert ours.backend == "mlx"
-        assert error(compute(ours, ids), compute(theirs, ids)) < 2e-5
+        assert error(compute(ours._loaded, ids), compute(theirs._loaded, ids)) < 2e-5
 
 
 def test_memory_of_documents_counts_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
 )
 def test_models_answer_alike(tmp_path: Path, arch: str, quant: str, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Read into memory or mapped: logits of prompts, tokens, and sessions that one saves and the other resumes."""
-    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)  # several threads
+    monkeypatch.setattr("edgellm.loading.load.SMALL_MODEL", 0)  # several threads
     monkeypatch.setattr(interleaving, "gains", lambda name, parallel: True)
     path, told = tiny_model(tmp_path / "m.gguf", arch, quant, **sizes), list[tuple[str, int, int]]()
     with (

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from edgellm.engine.speculate.drafter import Drafter
 from edgellm.engine.speculate.ngram import NgramDrafter
 from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel, guessing
 from edgellm.errors import OptionError
+from edgellm.loading.load import LoadOptions, load_model
+from edgellm.loading.loaded import LoadedModel
 from edgellm.sampling import SamplingOptions
-
-if TYPE_CHECKING:
-    from edgellm.api.model import Model
 
 PADDING = 128  # tokens by which vocabularies of one family may differ at their ends
 
@@ -22,28 +20,27 @@ OTHER_DRAFT = "take a smaller model of the same family"
 
 
 class Drafts:
-    """The drafters of a model's answers, and the small models that they use.
+    """The drafters of a model's answers, and the small models that they use."""
 
-    The model is an argument: a reference to it would keep an abandoned model alive.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, target: LoadedModel) -> None:
+        self._target = target
         self._lock = threading.Lock()
-        self._loaded: dict[str, tuple[Model, SmallModel]] = {}
+        self._loaded: dict[str, tuple[LoadedModel, SmallModel]] = {}
 
-    def drafter(self, target: Model, asked: str | None, drawn: SamplingOptions | None, banned: Collection[int]) -> Drafter | None:
+    def drafter(self, asked: str | None, drawn: SamplingOptions | None, banned: Collection[int]) -> Drafter | None:
         """The drafter of one answer; a small model draws its tokens with the options `drawn`, none of `banned`."""
         if asked is None or asked == "ngram":
             return NgramDrafter() if asked else None
-        model, small = self.load(asked, target)
-        n_vocab = min(target.n_vocab, model.n_vocab)
-        return ModelDrafter(small, n_vocab, guessing(drawn, n_vocab, target.context, banned) if drawn is not None else None)
+        model, small = self.load(asked)
+        n_vocab = min(self._target.n_vocab, model.n_vocab)
+        pick = guessing(drawn, n_vocab, self._target.context, banned) if drawn is not None else None
+        return ModelDrafter(small, n_vocab, pick)
 
-    def load(self, name: str, target: Model) -> tuple[Model, SmallModel]:
-        """A small model. Raises OptionError where it has another vocabulary, and what `edgellm.load` raises."""
+    def load(self, name: str) -> tuple[LoadedModel, SmallModel]:
+        """A small model. Raises OptionError where it has another vocabulary, and what `load_model` raises."""
         with self._lock:
             if name not in self._loaded:
-                model = load_small(name, target)
+                model = load_small(name, self._target)
                 self._loaded[name] = model, SmallModel(model.engine)
             return self._loaded[name]
 
@@ -54,12 +51,11 @@ class Drafts:
             self._loaded.clear()
 
 
-def load_small(name: str | os.PathLike[str], target: Model) -> Model:
-    """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load` raises."""
-    from edgellm.api.load import load  # it imports Model
-
+def load_small(name: str | os.PathLike[str], target: LoadedModel) -> LoadedModel:
+    """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load_model` raises."""
     try:
-        model = load(name, context=target.context, threads=target.threads, backend=target.backend)
+        options = LoadOptions(context=target.context, threads=target.info.threads, backend=target.info.backend)
+        model = load_model(name, options)
     except OptionError as error:
         raise OptionError(
             f"cannot be loaded beside this model ({str(error).rstrip('.')})",
@@ -77,7 +73,7 @@ def load_small(name: str | os.PathLike[str], target: Model) -> Model:
     return model
 
 
-def _check_vocabulary(model: Model, target: Model, name: str) -> None:
+def _check_vocabulary(model: LoadedModel, target: LoadedModel, name: str) -> None:
     same = abs(model.n_vocab - target.n_vocab) <= PADDING
     if same and model.info.has_tokenizer and target.info.has_tokenizer:
         ours, theirs = target.tokenizer.vocabulary.texts, model.tokenizer.vocabulary.texts
