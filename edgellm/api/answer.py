@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from edgellm.api.context_policy import Visible
 from edgellm.api.generation_options import PromptProgress
-from edgellm.api.loops import EVERY, repeats
 from edgellm.api.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.api.stop_text import StopText
 from edgellm.chat.channels import Channel, Reader
@@ -24,6 +23,7 @@ from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.sampling import Sampler
 from edgellm.sampling.logprobs import log_probabilities
+from edgellm.sampling.loops import EVERY, repeats
 from edgellm.tokenizer import StreamDecoder
 
 AHEAD = 2  # tokens that are computed before a reader asks for them, in steps that others want

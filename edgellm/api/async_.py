@@ -7,12 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, overload
 
 from edgellm.api.chat_options import ChatKeywords
-from edgellm.api.events import EventMaker
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.prompting import Prompt
 from edgellm.api.records import Event, Generation, Piece, PromptRead
-from edgellm.api.stream import Stream
+from edgellm.api.stream import EventMaker, Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
 from edgellm.errors import OptionError

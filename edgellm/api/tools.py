@@ -13,7 +13,7 @@ from edgellm.api.form import Form, check_grammar
 from edgellm.api.records import Generation
 from edgellm.api.schema import as_json, parameters_of
 from edgellm.arguments import check_flag
-from edgellm.chat.families import CallSplitter, Format, Mark, call_grammar, find_format, plain, unknown_mark, ways
+from edgellm.chat.families import CallSplitter, Format, Mark, Splitter, call_grammar, find_format, plain, unknown_mark, ways
 from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
@@ -46,8 +46,8 @@ class Toolbox:
         """For the chat template."""
         return [tool.message for tool in self.tools]
 
-    def splitter(self) -> CallSplitter:
-        """What finds the calls in one answer."""
+    def splitter(self) -> Splitter:
+        """Finds the calls in one answer."""
         return (self.format.splitter or CallSplitter)(self.format, self.tools)
 
     def shown(self, tokenizer: Tokenizer) -> frozenset[int]:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from edgellm.chat.families import CallSplitter, Segment
+from edgellm.chat.families import Segment, Splitter
 from edgellm.chat.messages import ChannelSplitter
 from edgellm.chat.thinking import HARMONY, Marks, ThinkingSplitter, opens_thinking
 from edgellm.chat.tools import CallDelta, ToolCall
@@ -42,7 +42,7 @@ class Said:
 class Reader:
     """Tells an answer's channels apart, piece by piece."""
 
-    def __init__(self, thinking: ThinkingSplitter | None = None, calls: CallSplitter | None = None) -> None:
+    def __init__(self, thinking: ThinkingSplitter | None = None, calls: Splitter | None = None) -> None:
         self._thinking, self._calls = thinking, calls
         # Calls stand in the thinking as well, but for gpt-oss, whose thinking is a message of its own.
         self._calls_first = calls is not None and not isinstance(thinking, ChannelSplitter)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130  # as Typer has it
-
 
 def main() -> None:
     """Entry point of the `edgellm` command."""
@@ -14,5 +12,5 @@ def main() -> None:
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # while modules are imported
-        code = INTERRUPTED
+        code = 130
     sys.exit(code)

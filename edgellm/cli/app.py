@@ -14,12 +14,13 @@ from typing import Annotated, TextIO
 import typer
 
 from edgellm import __version__
-from edgellm.cli import INTERRUPTED, completion
+from edgellm.cli import completion
 from edgellm.cli.options import worded
 from edgellm.cli.terminal.filter import Filter
 from edgellm.cli.terminal.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
 
+INTERRUPTED = 130  # 128 + SIGINT, as Typer returns it
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a program that a closed pipe ended
 ANSWERS = ("run", "chat", "embed")  # commands whose output is incomplete where its reader leaves
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -119,7 +119,7 @@ def all_names(incomplete: str) -> list[tuple[str, str]]:
 
 def session_names(incomplete: str) -> list[str]:
     """Saved chats."""
-    from edgellm.api.session_store import SessionStore
+    from edgellm.cli.chat.session_store import SessionStore
 
     return [name for name in SessionStore().names() if name.startswith(incomplete)]
 

@@ -12,10 +12,10 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.loops import repeats
 from edgellm.errors import OptionError
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
 from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
+from edgellm.sampling.loops import repeats
 
 TEMPLATE = """{% for message in messages %}{{ message.content }} {% endfor %}\
 {% if enable_thinking is defined and not enable_thinking %}<think></think>{% elif opened %}<think>{% endif %}"""

@@ -18,14 +18,12 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api import session_store
-from edgellm.api.session_store import Record, SessionStore, budget, name_of
 from edgellm.cli import app, opening
-from edgellm.cli.chat import completer
+from edgellm.cli.chat import completer, session_store
 from edgellm.cli.chat.context_view import used_tokens
-from edgellm.cli.chat.conversation import Conversation
-from edgellm.cli.chat.keeping import Keeper
+from edgellm.cli.chat.conversation import Conversation, Keeper
 from edgellm.cli.chat.resuming import keeper, saved
+from edgellm.cli.chat.session_store import Record, SessionStore, budget, name_of
 from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.errors import OptionError, SessionError
 
@@ -144,7 +142,7 @@ def json_equal(data: bytes) -> Record:
 @pytest.mark.parametrize("moment", ["x", float("nan"), 1e300, -1e18, None])
 def test_texts_with_impossible_moments_are_damaged(moment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SessionStore()
-    monkeypatch.setattr("edgellm.api.session_store.time.time", lambda: moment)
+    monkeypatch.setattr("edgellm.cli.chat.session_store.time.time", lambda: moment)
     store.write("odd", Record("m"))
     with pytest.raises(SessionError, match="is damaged; delete it"):
         store.read("odd")

@@ -15,11 +15,11 @@ from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.session_store import SESSIONS
 from edgellm.bench.fit import Guess
 from edgellm.catalogue import entries
 from edgellm.cli import app
 from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.session_store import SESSIONS
 from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.cli.commands import fit as fit_command
 from edgellm.cli.terminal.format_stats import summary

@@ -13,13 +13,12 @@ from fake_commands import pipe_in, use
 from fake_model import FakeModel, FakeStream
 
 import edgellm
-from edgellm.api import session_store
-from edgellm.api.session_store import Record, SessionStore
 from edgellm.cli import app
-from edgellm.cli.chat.conversation import Conversation
-from edgellm.cli.chat.keeping import Keeper
+from edgellm.cli.chat import session_store
+from edgellm.cli.chat.conversation import Conversation, Keeper
 from edgellm.cli.chat.lines import EditedLines
 from edgellm.cli.chat.resuming import saved, saved_lines
+from edgellm.cli.chat.session_store import Record, SessionStore
 from edgellm.cli.chat.slash_commands import COMMANDS, carry_out
 from edgellm.cli.state import last_model
 from edgellm.cli.terminal.piped import PipedText

@@ -129,8 +129,8 @@ def test_debug_and_path_steer_no_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
 def test_what_edgellm_keeps_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgellm.api.session_store import Record, SessionStore
     from edgellm.catalogue import ledger
+    from edgellm.cli.chat.session_store import Record, SessionStore
     from edgellm.cli.state import private_file
 
     monkeypatch.setenv("EDGELLM_DATA", str(tmp_path / "data"))

@@ -29,9 +29,9 @@ from edgellm.chat.families import (
     recipients,
     seed,
 )
-from edgellm.chat.families._format import Format, Mark, plain, with_form
+from edgellm.chat.families._format import Format, Mark, Segment, Splitter, plain, with_form
 from edgellm.chat.families._openings import Opening, Openings, ways
-from edgellm.chat.families._splitter import CallSplitter, Segment
+from edgellm.chat.families._splitter import CallSplitter
 from edgellm.chat.tools import Tool
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Opening",
     "Openings",
     "Segment",
+    "Splitter",
     "call_grammar",
     "find_format",
     "plain",

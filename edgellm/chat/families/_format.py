@@ -6,18 +6,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any  # Any: JSON
+from typing import Any, Protocol  # Any: JSON
 
 from edgellm.chat.families._partial import Partial
 from edgellm.chat.schemas import arguments_schema, moved
-from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
-
-if TYPE_CHECKING:
-    from edgellm.chat.families._splitter import CallSplitter
+from edgellm.chat.tools import JSON_OPTIONS, Call, CallDelta, Tool, ToolCall
 
 Mark = Callable[[str], str]  # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]  # ToolCall: with the id that the model wrote
 Partials = Callable[[str, Sequence[Tool]], Partial | None]
+Segment = str | ToolCall | CallDelta
 Write = Callable[[Sequence[Call]], list[str]]  # calls as blocks
 MAX_PARTS = 64  # bits of the parameter that rules may have
 ANY_TEXT = "TEXT: /(.|\\n)*/"
@@ -29,6 +27,27 @@ def counted(signs: str, each: int) -> Callable[[str], int]:
 
 
 JSON_COST = counted("{", 20)
+
+
+class Splitter(Protocol):
+    """Tells text from calls, piece by piece. `thinking`: the text is thinking, in which openers alone count."""
+
+    thinking: bool
+
+    def restart(self) -> None:
+        """The answer begins here: the text before was thinking."""
+
+    def push(self, text: str) -> tuple[str, list[ToolCall]]:
+        """The text and the calls that are complete."""
+
+    def flush(self) -> tuple[str, list[ToolCall]]:
+        """The rest, at the end of the answer; of a block that is cut, the calls before the one that is."""
+
+    def segments(self, text: str) -> list[Segment]:
+        """As `push`, in their order."""
+
+    def rest(self) -> list[Segment]:
+        """As `flush`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,7 @@ class Format:
     write: Write | None = None
     call_id: Callable[[str, int], str] | None = None  # of the n-th call of a name, where the model reads ids
     cost: Callable[[str], int] = JSON_COST  # of parsing a block in vain
-    splitter: Callable[[Format, Sequence[Tool]], CallSplitter] | None = None  # where CallSplitter does not do
+    splitter: Callable[[Format, Sequence[Tool]], Splitter] | None = None  # where CallSplitter does not do
     prefill: str = ""  # what goes behind a prompt that ends with an opener, where there are no tools
     # What models write that stray from it.
     partial: Partials | None = None  # reads a block that is still being written

@@ -7,14 +7,13 @@ import re
 import uuid
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, plain
+from edgellm.chat.families._format import Format, Segment, plain
 from edgellm.chat.families._openings import Openings, ways
 from edgellm.chat.families._reading import Cut
 from edgellm.chat.tools import Call, CallDelta, Tool, ToolCall, is_finite
 
 MAX_BROKEN = 20_000_000  # what blocks that were no calls may cost, before an answer is text
 MAX_ENDS = 500  # of calls without a closer
-Segment = str | ToolCall | CallDelta
 
 
 class CallSplitter:

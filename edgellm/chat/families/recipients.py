@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.families._format import ANY_TEXT, Format, Mark, inline, literal, named
-from edgellm.chat.families._splitter import CallSplitter, Segment
+from edgellm.chat.families._format import ANY_TEXT, Format, Mark, Segment, inline, literal, named
+from edgellm.chat.families._splitter import CallSplitter
 from edgellm.chat.tools import Call, Tool, ToolCall
 
 OPEN, ALL = ">>>", "all\n"

@@ -6,5 +6,5 @@ conversation      the exchanges of one chat: ask, answer again, undo; interrupt 
 slash_commands    /help and the others; session_commands (/undo, /fork, /file, /save, /load, /copy), settings (/set),
                   context_view (/context)
 switching         the model of the chat: opened, replaced (/model); guide (rules that answer for the bundled model)
-keeping           saves the chat after each answer; resuming finds the saved chat to resume
+session_store     saved chats on the disk, written by conversation after each answer; resuming finds the one to resume
 """

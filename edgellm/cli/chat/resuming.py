@@ -15,8 +15,8 @@ from edgellm.errors import OptionError, SessionError
 PICKED = 20  # chats in a list to pick from
 
 if TYPE_CHECKING:
-    from edgellm.api.session_store import Record, SessionStore
     from edgellm.cli.chat.conversation import Conversation
+    from edgellm.cli.chat.session_store import Record, SessionStore
 
 
 class Before(NamedTuple):
@@ -33,7 +33,7 @@ class Before(NamedTuple):
 
 def saved(last: bool, name: str | None) -> Before | None:
     """The chat of --continue or --resume, None without either. Raises SessionError, OptionError."""
-    from edgellm.api.session_store import SessionStore
+    from edgellm.cli.chat.session_store import SessionStore
 
     if not last and name is None:
         return None
@@ -81,8 +81,8 @@ def keeper(chat: Conversation, before: Before | None, *, most: int) -> Iterator[
 
     `most`: bytes that the states of all sessions may take, 0 for a chat that is not saved.
     """
-    from edgellm.api.session_store import SessionStore
-    from edgellm.cli.chat.keeping import Keeper
+    from edgellm.cli.chat.conversation import Keeper
+    from edgellm.cli.chat.session_store import SessionStore
 
     kept = Keeper(SessionStore(), most)
     if before is not None:

@@ -19,8 +19,7 @@ from edgellm.cli.terminal.screen import understands_escapes
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.cli.chat.conversation import Conversation
-    from edgellm.cli.chat.keeping import Keeper
+    from edgellm.cli.chat.conversation import Conversation, Keeper
 
 MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
 MOST_FILE = 16 << 20  # bytes; more than any context

@@ -51,9 +51,9 @@ def chat(
     edgellm chat model.gguf --system "Be brief."
     echo "Name three rivers." | edgellm chat qwen3-0.6b
     """
-    from edgellm.api.session_store import budget
     from edgellm.cli.chat.repl import talk
     from edgellm.cli.chat.resuming import keeper, saved
+    from edgellm.cli.chat.session_store import budget
     from edgellm.cli.chat.switching import ModelSlot, usual_model
     from edgellm.cli.terminal.keyboard import quiet
     from edgellm.folders import is_off

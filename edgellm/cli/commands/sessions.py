@@ -17,7 +17,7 @@ from edgellm.cli.terminal.output import Answer, say
 from edgellm.errors import OptionError, SessionError
 
 if TYPE_CHECKING:
-    from edgellm.api.session_store import SessionStore
+    from edgellm.cli.chat.session_store import SessionStore
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names, help="A name from edgellm sessions list.")
@@ -73,7 +73,7 @@ def list_(json_: options.Json = False) -> None:
 @app.command()
 def show(name: Name) -> None:
     """Print a chat: rendered on a terminal, as Markdown elsewhere."""
-    from edgellm.api.session_store import markdown
+    from edgellm.cli.chat.session_store import markdown
 
     text = markdown(name, _store().read(name))
     if not sys.stdout.isatty():
@@ -95,7 +95,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Export a chat as Markdown, or as JSON with its messages."""
-    from edgellm.api.session_store import as_json, markdown
+    from edgellm.cli.chat.session_store import as_json, markdown
     from edgellm.formats.whole_file import write_whole
     from edgellm.tools.places import check_out
 
@@ -127,7 +127,7 @@ def rm(
 
 
 def _store() -> SessionStore:
-    from edgellm.api.session_store import SessionStore
+    from edgellm.cli.chat.session_store import SessionStore
 
     return SessionStore()
 

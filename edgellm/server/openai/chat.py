@@ -21,6 +21,7 @@ from edgellm.server.settings import Settings
 from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
 
 PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
+KINDS = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error", 429: "rate_limit_error"}
 FINISH = {"eog": "stop", "stop": "stop", "length": "length", "context": "length", "loop": "length", "cancelled": "length"}
 
 
@@ -98,10 +99,14 @@ def sse(value: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode("utf-8", "replace")
 
 
+def problem_body(problem: Problem) -> dict[str, Any]:
+    """An error in OpenAI's shape."""
+    kind = KINDS.get(problem.status, "server_error" if problem.status >= 500 else "invalid_request_error")
+    return {"error": {"message": problem.message, "type": kind, "param": None, "code": problem.code}}
+
+
 def sse_problem(problem: Problem) -> bytes:
     """The end of a stream that failed."""
-    from edgellm.server.openai import problem_body
-
     return sse(problem_body(problem)) + DONE
 
 
