@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -152,8 +152,8 @@ class Builder:
     Nothing is checked here: `edgellm.spec.verify` holds the finished graph against the op table and the file.
     """
 
-    def __init__(self, tensors: Collection[str], context: int = 0, pooling: str | None = None) -> None:
-        """`tensors`: the names that the file has; `context`: tokens that a conversation is to see.
+    def __init__(self, tensors: Mapping[str, tuple[int, ...]], context: int = 0, pooling: str | None = None) -> None:
+        """`tensors`: shapes (NumPy order) of the file's tensors by name; `context`: tokens that a conversation is to see.
 
         `pooling`: how an embedding model makes one vector of a text, see ops/pool.py; None for a model that writes.
         """

@@ -58,6 +58,12 @@ class Keys:
         return self.flag("attention.causal", default=self._causal)
 
     @functools.cached_property
+    def norm_epsilon(self) -> float:
+        """The number that all norms of the model add to the variance."""
+        rms, plain = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+        return self.number(plain if self.has(plain) and not self.has(rms) else rms, high=1.0, zero=True)
+
+    @functools.cached_property
     def n_vocab(self) -> int:
         """Rows of the embedding, which must be as many as there are tokens. Raises BadVocab, BadTensorInfo, ShapeMismatch."""
         table = self._gguf.tensors.get("token_embd.weight")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Mapping
 from typing import Protocol, cast
 
 from edgellm.arch.blocks.pooling import pooling_of
@@ -38,8 +37,8 @@ CLOSEST = {
 class Architecture(Protocol):
     """What each file of this folder has. `CAUSAL = False`: its files are encoders although they do not say so."""
 
-    def build(self, keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-        """Emit the graph and name its outputs. `tensors`: shapes (NumPy order) by name, to see what the file has."""
+    def build(self, keys: Keys, g: Builder) -> None:
+        """Emit the graph and name its outputs; `g.tensors` are the shapes of the tensors that the file has."""
         ...
 
 
@@ -107,5 +106,5 @@ def build_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph
     architecture, keys = _open(gguf)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
     builder = Builder(shapes, context or keys.context_length, pooling_of(keys))
-    architecture.build(keys, shapes, builder)
+    architecture.build(keys, builder)
     return keys, builder.graph(), builder.left_out

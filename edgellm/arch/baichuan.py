@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch import llama, refact
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -11,6 +9,6 @@ from edgellm.hparams import Keys
 LAYERS = 40  # of the 13B
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Blocks of one or the other, by the number of layers, as llama.cpp tells them apart."""
-    (refact if keys.n_layers == LAYERS else llama).build(keys, tensors, g)
+    (refact if keys.n_layers == LAYERS else llama).build(keys, g)

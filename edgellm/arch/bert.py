@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import attention, fused_qkv, heads_of, project_qkv
 from edgellm.arch.blocks.encoder import typed_embedding
-from edgellm.arch.blocks.ends import norm_epsilon
-from edgellm.arch.blocks.ffn import ffn_lengths, plain_ffn
 from edgellm.arch.blocks.pooling import embedding
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, embed, matmul
+from edgellm.ops.dense import add, embed
 from edgellm.ops.norm import layer_norm
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Post-norm blocks with learned positions, biases and a plain feed-forward."""
-    eps, heads = norm_epsilon(keys), heads_of(keys)
-    x = typed_embedding(g, keys, tensors)
+    model = Transformer(keys, g, layer_norm)
+    x = typed_embedding(model)
     x = add(g, x, embed(g, "position_embd", keys.context_length, keys.n_embd, "positions"))
-    x = layer_norm(g, x, "token_embd_norm", eps)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
-        block = f"blk.{layer}"
-        project = fused_qkv if f"{block}.attn_qkv.weight" in tensors else project_qkv
-        y = matmul(g, attention(g, head, *project(g, head, block, x)), f"{block}.attn_output", keys.n_embd)
-        x = layer_norm(g, add(g, y, x), f"{block}.attn_output_norm", eps)
-        x = layer_norm(g, add(g, plain_ffn(g, block, x, n_ff, "gelu_erf"), x), f"{block}.layer_output_norm", eps)
+    x = model.norm(x, "token_embd_norm")
+    for layer in model.layers():
+        y = layer.attention(*layer.qkv(x))
+        x = layer.norm(add(g, y, x), "attn_output_norm")
+        x = layer.norm(add(g, layer.plain_ffn(x, "gelu_erf"), x), "layer_output_norm")
     embedding(g, keys, x)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, fused_gated_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention (neighbouring pairs); gate and up are one tensor."""
-    eps, heads = norm_epsilon(keys), heads_of(keys)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm")
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        x = add(g, x, matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, fused_gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    model = Transformer(keys, g)
+    rope, x = model.rope("norm"), model.embed()
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.fused_gated_ffn(layer.norm(x, "ffn_norm")))
+    model.logits(x)

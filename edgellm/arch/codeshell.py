@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch import starcoder2
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Blocks of starcoder2."""
-    starcoder2.build(keys, tensors, g, fused=True)
+    starcoder2.build(keys, g, fused=True)

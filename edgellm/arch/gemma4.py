@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.blocks.attention import Heads, heads_of, layer_windows, sliding_layers
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import Experts, experts_of, has_experts, routed_experts
 from edgellm.arch.blocks.per_layer import per_layer_inputs, per_layer_output, per_layer_width
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.arch.blocks.shared_kv import SharedStates
+from edgellm.arch.blocks.transformer import Layer, Transformer
 from edgellm.graph import Builder, RopeSpec, Value
 from edgellm.hparams import Keys
 from edgellm.ops.attention import attend
-from edgellm.ops.dense import add, matmul, scale, scaled_by, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add, scale, scaled_by
 from edgellm.ops.rope import rope
 
 PERIOD = 6  # every sixth layer sees everything
@@ -25,54 +22,51 @@ LOGIT_CAP = 30.0  # of files that name none
 SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Blocks with four norms, and a fifth where tokens have rows per layer; the result of each block is scaled."""
     g.own_scales("ffn_down_exps")
-    eps, slides, width = norm_epsilon(keys), sliding_layers(keys, PERIOD), per_layer_width(keys)
+    slides, windows, width = sliding_layers(keys, PERIOD), layer_windows(keys, PERIOD), per_layer_width(keys)
     heads = tuple(replace(head, scale=1.0) for head in heads_of(keys, slides))
-    ropes = {flag: _rope(keys, tensors, g, heads[slides.index(flag)], flag) for flag in set(slides)}
-    windows, states = layer_windows(keys, PERIOD), SharedStates(keys, slides)
+    ropes = {flag: _rope(keys, g, heads[slides.index(flag)], flag) for flag in set(slides)}
     experts = replace(experts_of(keys, normalise=True), act="gelu") if has_experts(keys) else None
-    x = scale(g, token_embedding(g, keys), math.sqrt(keys.n_embd))
-    inputs = per_layer_inputs(g, keys, x, width, eps) if width else None
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
-        block, turn = f"blk.{layer}", ropes[slides[layer]]
-        y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        q = rope(g, rms_norm(g, matmul(g, y, f"{block}.attn_q", head.n_q), f"{block}.attn_q_norm", eps, head.n), turn, head.n)
-        if states.own(layer):
-            k, v = _keys_and_values(g, head, block, y, eps, slides[layer])
-            states.write(g, layer, rope(g, k, turn, head.n_kv), v, head.spec(windows[layer]))
-        y = matmul(
-            g, attend(g, q, states.of(g, layer, head.n), head.n, head.scale, head.softcap), f"{block}.attn_output", keys.n_embd
-        )
-        x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))
-        y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "gelu")
-        if experts and f"{block}.ffn_gate_inp.weight" in tensors:
-            y = add(g, rms_norm(g, y, f"{block}.post_ffw_norm_1", eps), _experts(g, block, x, experts, eps))
-        x = add(g, x, rms_norm(g, y, f"{block}.post_ffw_norm", eps))
+    model, states = Transformer(keys, g, heads=heads, experts=experts), SharedStates(keys, slides)
+    x = scale(g, model.embed(), math.sqrt(keys.n_embd))
+    inputs = per_layer_inputs(g, keys, x, width, model.eps) if width else None
+    for layer, head in zip(model.layers(), heads, strict=True):
+        turn = ropes[slides[layer.index]]
+        y = layer.norm(x, "attn_norm")
+        q = rope(g, layer.norm(layer.matmul(y, "attn_q", head.n_q), "attn_q_norm", head.n), turn, head.n)
+        if states.own(layer.index):
+            k, v = _keys_and_values(layer, y, slides[layer.index])
+            states.write(g, layer.index, rope(g, k, turn, head.n_kv), v, head.spec(windows[layer.index]))
+        y = layer.output(attend(g, q, states.of(g, layer.index, head.n), head.n, head.scale, head.softcap))
+        x = add(g, x, layer.norm(y, "post_attention_norm"))
+        y = layer.gated_ffn(layer.norm(x, "ffn_norm"), "gelu")
+        if experts and layer.has("ffn_gate_inp"):
+            y = add(g, layer.norm(y, "post_ffw_norm_1"), _experts(g, layer, x, experts))
+        x = add(g, x, layer.norm(y, "post_ffw_norm"))
         if inputs is not None:
-            x = add(g, x, per_layer_output(g, block, x, inputs, layer, width, eps))
-        if f"{block}.layer_output_scale.weight" in tensors:
-            x = scaled_by(g, x, f"{block}.layer_output_scale.weight", one=True)
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), cap=LOGIT_CAP)
+            x = add(g, x, per_layer_output(g, layer.block, x, inputs, layer.index, width, model.eps))
+        if layer.has("layer_output_scale"):
+            x = scaled_by(g, x, f"{layer.block}.layer_output_scale.weight", one=True)
+    model.logits(x, cap=LOGIT_CAP)
 
 
-def _rope(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, head: Heads, slides: bool) -> RopeSpec:
-    if slides:
-        return sliding_rope(keys, head.dim_k, SLIDING_BASE)
-    return rope_spec(keys, tensors, g.context, head.dim_k, "neox")
+def _rope(keys: Keys, g: Builder, heads: Heads, slides: bool) -> RopeSpec:
+    return sliding_rope(keys, heads.dim_k, SLIDING_BASE) if slides else rope_spec(keys, g, heads.dim_k, "neox")
 
 
-def _keys_and_values(g: Builder, head: Heads, block: str, x: Value, eps: float, slides: bool) -> tuple[Value, Value]:
+def _keys_and_values(layer: Layer, x: Value, slides: bool) -> tuple[Value, Value]:
     """Of layers that see everything the values may be the keys before their norm and rotation."""
-    k = matmul(g, x, f"{block}.attn_k", head.n_k)
-    same = not slides and head.dim_k == head.dim_v and f"{block}.attn_v.weight" not in g.tensors
-    v = k if same else matmul(g, x, f"{block}.attn_v", head.n_v)
-    return rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv), rms_norm(g, v, None, eps, head.n_kv)
+    heads = layer.heads
+    k = layer.matmul(x, "attn_k", heads.n_k)
+    same = not slides and heads.dim_k == heads.dim_v and not layer.has("attn_v")
+    v = k if same else layer.matmul(x, "attn_v", heads.n_v)
+    return layer.norm(k, "attn_k_norm", heads.n_kv), layer.norm(v, groups=heads.n_kv)
 
 
-def _experts(g: Builder, block: str, x: Value, experts: Experts, eps: float) -> Value:
+def _experts(g: Builder, layer: Layer, x: Value, experts: Experts) -> Value:
     """The routed experts, beside those dense weights that every token takes; the router has a norm of its own."""
-    router = scale(g, scaled_by(g, rms_norm(g, x, None, eps), f"{block}.ffn_gate_inp.scale"), g.n(x) ** -0.5)
-    y = routed_experts(g, block, rms_norm(g, x, f"{block}.pre_ffw_norm_2", eps), experts, router)
-    return rms_norm(g, y, f"{block}.post_ffw_norm_2", eps)
+    router = scale(g, scaled_by(g, layer.norm(x), f"{layer.block}.ffn_gate_inp.scale"), g.n(x) ** -0.5)
+    y = routed_experts(g, layer.block, layer.norm(x, "pre_ffw_norm_2"), experts, router)
+    return layer.norm(y, "post_ffw_norm_2")

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.moe import MAX_EXPERTS, Experts, expert_weights, experts_of, routed_experts
-from edgellm.arch.blocks.norms import normed_heads
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_WIDTH, Keys
-from edgellm.ops.dense import activation, add, head_columns, matmul, mul, scale, select
+from edgellm.ops.dense import activation, add, head_columns, mul, scale
 from edgellm.ops.moe import expert_matmul, expert_sum, topk
-from edgellm.ops.norm import rms_norm
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks as Qwen3's, with two banks of experts."""
-    eps, heads, experts = norm_epsilon(keys), heads_of(keys), experts_of(keys, normalise=True)
+    experts = experts_of(keys, normalise=True)
+    model = Transformer(keys, g, experts=experts)
     of_group = keys.integer("experts_per_group", 1, MAX_EXPERTS)
     if experts.n % of_group:
         raise keys.bad("experts_per_group", f"{of_group} does not divide the {experts.n} experts")
     factor, width = keys.number("expert_group_scale"), keys.integer("expert_chunk_feed_forward_length", 1, MAX_WIDTH)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = token_embedding(g, keys)
-    for layer, head in enumerate(heads):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q, k = normed_heads(g, head, block, q, k, eps)
-        x = add(g, x, matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        weights = expert_weights(g, block, y, experts)
-        small = scale(g, _small(g, block, y, weights, experts, of_group, width), factor)
-        x = add(g, x, add(g, routed_experts(g, block, y, experts, weights=weights), small))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    rope, x = model.rope("neox"), model.embed()
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        q, k = layer.normed_heads(q, k)
+        x = add(g, x, layer.attention(q, k, v, rope))
+        y = layer.norm(x, "ffn_norm")
+        weights = expert_weights(g, layer.block, y, experts)
+        small = scale(g, _small(g, layer.block, y, weights, experts, of_group, width), factor)
+        x = add(g, x, add(g, routed_experts(g, layer.block, y, experts, weights=weights), small))
+    model.logits(x)
 
 
 def _small(g: Builder, block: str, x: Value, weights: Value, experts: Experts, of_group: int, width: int) -> Value:

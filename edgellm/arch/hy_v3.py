@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
-from edgellm.arch.blocks.drafts import drafting_layers
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.moe import experts_of, moe_ffn, routes
-from edgellm.arch.blocks.norms import normed_heads
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.moe import experts_of, routes
+from edgellm.arch.blocks.transformer import Transformer, drafting_layers
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; the tensors say which layers have experts. The last ones draft."""
-    eps, heads, experts = norm_epsilon(keys), heads_of(keys), experts_of(keys, gating="sigmoid", normalise=True, shared=1)
+    experts = experts_of(keys, gating="sigmoid", normalise=True, shared=1)
+    model = Transformer(keys, g, experts=experts)
     drafting = drafting_layers(g, keys)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
-        block = f"blk.{layer}"
-        if layer == keys.n_layers - drafting:
-            break
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q, k = normed_heads(g, head, block, q, k, eps)
-        x = add(g, x, matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, moe_ffn(g, block, y, experts) if routes(g, block) else gated_ffn(g, block, y, n_ff, "silu"))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    rope, x = model.rope("neox"), model.embed()
+    for layer in model.layers(drafting):
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        q, k = layer.normed_heads(q, k)
+        x = add(g, x, layer.attention(q, k, v, rope))
+        y = layer.norm(x, "ffn_norm")
+        x = add(g, x, layer.moe(y) if routes(g, layer.block) else layer.gated_ffn(y))
+    model.logits(x)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.blocks.attention import attention, fused_qkv, heads_of
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.attention import heads_of
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, select
+from edgellm.ops.dense import add
 from edgellm.ops.norm import layer_norm
 
 MAX_BIAS = 8.0  # of scores in files that do not say it
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks with layer norms and biases; scores are divided by the length of a head, not by its root."""
-    eps, max_bias = norm_epsilon(keys), keys.optional("attention.max_alibi_bias") or MAX_BIAS
+    max_bias = keys.optional("attention.max_alibi_bias") or MAX_BIAS
     heads = tuple(replace(head, max_bias=max_bias, scale=1.0 / head.dim_k) for head in heads_of(keys))
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
-        block = f"blk.{layer}"
-        y = attention(g, head, *fused_qkv(g, head, block, layer_norm(g, x, f"{block}.attn_norm", eps)))
-        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, gated_ffn(g, block, layer_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
-    logits(g, keys, layer_norm(g, select(g, x), "output_norm", eps))
+    model = Transformer(keys, g, layer_norm, heads=heads)
+    x = model.embed()
+    for layer in model.layers():
+        y = layer.heads_output(*layer.fused_qkv(layer.norm(x, "attn_norm")))
+        x = add(g, x, layer.output(y))
+        x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
+    model.logits(x)

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.blocks.attention import Heads, project_qkv
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.mla import latent_attention, latent_heads
-from edgellm.arch.blocks.moe import experts_of, leading_dense, moe_ffn
+from edgellm.arch.blocks.moe import experts_of, leading_dense
 from edgellm.arch.blocks.recurrent import LENGTH_EPSILON, MOST_TAPS
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_WIDTH, Keys
 from edgellm.ops.conv import causal_conv
-from edgellm.ops.dense import activation, add, matmul, mul, select
+from edgellm.ops.dense import activation, add, matmul, mul
 from edgellm.ops.kda import decays, kda
 from edgellm.ops.norm import rms_norm
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks, the first ones without experts. A layer without key heads keeps a state."""
-    eps, latent = norm_epsilon(keys), latent_heads(keys, g, rotates=False)
+    latent = latent_heads(keys, g, rotates=False)
     experts, dense = experts_of(keys, gating="sigmoid", normalise=True), leading_dense(keys)
+    model = Transformer(keys, g, experts=experts)
     dim, taps = keys.integer("kda.head_dim", 1, MAX_WIDTH), keys.integer("ssm.conv_kernel", 2, MOST_TAPS)
     if dim % 8:
         raise keys.bad("kda.head_dim", f"{dim} is not a multiple of 8")
     heads = Heads(latent.n, latent.n, dim, dim, 1.0)
     attends = keys.per_layer("attention.head_count_kv", 0)
-    x = token_embedding(g, keys)
-    for layer, n_ff in enumerate(ffn_lengths(keys, experts=True)):
-        block = f"blk.{layer}"
-        y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        y = latent_attention(g, block, y, latent) if attends[layer] else delta_attention(g, block, y, heads, taps, eps)
-        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, gated_ffn(g, block, y, n_ff, "silu") if layer < dense else moe_ffn(g, block, y, experts))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    x = model.embed()
+    for layer in model.layers():
+        y = layer.norm(x, "attn_norm")
+        if attends[layer.index]:
+            y = latent_attention(g, layer.block, y, latent)
+        else:
+            y = delta_attention(g, layer.block, y, heads, taps, model.eps)
+        x = add(g, x, layer.output(y))
+        y = layer.norm(x, "ffn_norm")
+        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+    model.logits(x)
 
 
 def delta_attention(g: Builder, block: str, x: Value, heads: Heads, taps: int, eps: float) -> Value:

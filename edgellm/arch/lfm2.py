@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import hybrid_heads, project_qkv, rotated_attention
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense, moe_ffn
-from edgellm.arch.blocks.norms import normed_heads
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.attention import hybrid_heads
+from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
 from edgellm.ops.conv import causal_conv
-from edgellm.ops.dense import add, columns, matmul, mul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add, columns, matmul, mul
 
 MOST_TAPS = 64  # of a convolution; real models have 3
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; a layer whose number of key heads is 0 has a convolution instead of attention."""
-    eps, taps = norm_epsilon(keys), keys.integer("shortconv.l_cache", 2, MOST_TAPS)
-    experts, dense = experts_of(keys, gating="sigmoid", normalise=True) if has_experts(keys) else None, leading_dense(keys)
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(hybrid_heads(keys), ffn_lengths(keys, experts=True), strict=True)):
-        block = f"blk.{layer}"
-        y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        if head is None:
-            y = short_conv(g, block, y, taps)
+    taps, dense = keys.integer("shortconv.l_cache", 2, MOST_TAPS), leading_dense(keys)
+    experts = experts_of(keys, gating="sigmoid", normalise=True) if has_experts(keys) else None
+    model = Transformer(keys, g, heads=hybrid_heads(keys), experts=experts)
+    rope = model.rope("neox") if model.dim_k else None
+    x = model.embed()
+    for layer in model.layers():
+        y = layer.norm(x, "attn_norm")
+        if layer.attends:
+            q, k, v = layer.qkv(y)
+            q, k = layer.normed_heads(q, k)
+            y = layer.attention(q, k, v, rope)
         else:
-            rope = rope_spec(keys, tensors, g.context, head.dim_k, "neox")
-            q, k, v = project_qkv(g, head, block, y)
-            q, k = normed_heads(g, head, block, q, k, eps)
-            y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
+            y = short_conv(g, layer.block, y, taps)
         x = add(g, x, y)
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, moe_ffn(g, block, y, experts) if experts and layer >= dense else gated_ffn(g, block, y, n_ff, "silu"))
-    logits(g, keys, rms_norm(g, select(g, x), "token_embd_norm", eps))
+        y = layer.norm(x, "ffn_norm")
+        x = add(g, x, layer.moe(y) if experts and layer.index >= dense else layer.gated_ffn(y))
+    model.logits(x, norm="token_embd_norm")
 
 
 def short_conv(g: Builder, block: str, x: Value, taps: int) -> Value:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention, sliding_window
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.moe import experts_of, has_experts, moe_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.attention import sliding_window
+from edgellm.arch.blocks.moe import experts_of, has_experts
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention (neighbouring pairs) and a silu-gated feed-forward, or experts."""
-    eps, window, heads = norm_epsilon(keys), sliding_window(keys), heads_of(keys)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm")
+    window = sliding_window(keys)
     experts = experts_of(keys, normalise=True) if has_experts(keys) else None
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        y = rotated_attention(g, head, q, k, v, rope, window)
-        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, moe_ffn(g, block, y, experts) if experts else gated_ffn(g, block, y, n_ff, "silu"))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    model = Transformer(keys, g, experts=experts)
+    rope, x = model.rope("norm"), model.embed()
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        x = add(g, x, layer.attention(q, k, v, rope, window))
+        y = layer.norm(x, "ffn_norm")
+        x = add(g, x, layer.moe(y) if experts else layer.gated_ffn(y))
+    model.logits(x)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.blocks.attention import attention, heads_of, layer_windows, project_qkv, sliding_layers
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.attention import heads_of, layer_windows, sliding_layers
+from edgellm.arch.blocks.moe import experts_of
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, RopeSpec
 from edgellm.hparams import MAX_CONTEXT, MAX_LAYERS, Keys
-from edgellm.ops.dense import add, matmul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add
 from edgellm.ops.rope import rope as rotate
 
 CHUNK, PERIOD = 8192, 4  # tokens of a chunk, and how often a layer sees everything, where the file says nothing
@@ -21,11 +17,12 @@ GROWTH, EVERY = 0.1, 8192  # by how much queries of such layers grow, and each t
 UNNORMED = 128  # experts of the size whose queries and keys have no norm (Maverick), which no key says
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks. Files whose window is 0 rotate in every layer, and see everything."""
-    eps, experts = norm_epsilon(keys), replace(experts_of(keys, gating="sigmoid", normalise=False, shared=1), weighs_inputs=True)
+    experts = replace(experts_of(keys, gating="sigmoid", normalise=False, shared=1), weighs_inputs=True)
     heads = tuple(replace(head, chunked=True) for head in heads_of(keys))
-    rope, windows = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm"), layer_windows(keys, PERIOD, CHUNK)
+    model = Transformer(keys, g, heads=heads, experts=experts)
+    rope, windows = model.rope("norm"), layer_windows(keys, PERIOD, CHUNK)
     normed = experts.n != UNNORMED
     if normed:  # behind the rotation, whose magnitude it takes away; lengths stay as they are
         rope = replace(rope, magnitude=1.0)
@@ -35,19 +32,18 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         keys.integer("attention.temperature_length", 1, MAX_CONTEXT, default=EVERY),
         1,
     )
-    grown = RopeSpec(heads[0].dim_k, "norm", rope.base, freq_scale=0.0, temperature=growth)  # turns nothing
+    grown = RopeSpec(model.dim_k, "norm", rope.base, freq_scale=0.0, temperature=growth)  # turns nothing
     period = keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS)
-    x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        if rotates[layer]:
+    x = model.embed()
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        if rotates[layer.index]:
             if normed:
-                q, k = rms_norm(g, q, None, eps, head.n), rms_norm(g, k, None, eps, head.n_kv)
-            q, k = rotate(g, q, rope, head.n), rotate(g, k, rope, head.n_kv)
+                q, k = layer.norm(q, groups=layer.heads.n), layer.norm(k, groups=layer.heads.n_kv)
+            q, k = rotate(g, q, rope, layer.heads.n), rotate(g, k, rope, layer.heads.n_kv)
         else:
-            q = rotate(g, q, grown, head.n)
-        x = add(g, x, matmul(g, attention(g, head, q, k, v, windows[layer]), f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, gated_ffn(g, block, y, n_ff, "silu") if (layer + 1) % period else moe_ffn(g, block, y, experts))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+            q = rotate(g, q, grown, layer.heads.n)
+        x = add(g, x, layer.attention(q, k, v, None, windows[layer.index]))
+        y = layer.norm(x, "ffn_norm")
+        x = add(g, x, layer.gated_ffn(y) if (layer.index + 1) % period else layer.moe(y))
+    model.logits(x)

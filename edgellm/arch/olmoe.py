@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.moe import experts_of
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, select
-from edgellm.ops.norm import rms_norm
+from edgellm.ops.dense import add
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention and a mixture of experts, whose weights need not sum to 1."""
-    eps, heads, experts = norm_epsilon(keys), heads_of(keys), experts_of(keys, normalise=False)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = token_embedding(g, keys)
-    for layer, head in enumerate(heads):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q, k = rms_norm(g, q, f"{block}.attn_q_norm", eps), rms_norm(g, k, f"{block}.attn_k_norm", eps)
-        y = rotated_attention(g, head, q, k, v, rope)
-        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    experts = experts_of(keys, normalise=False)
+    model = Transformer(keys, g, experts=experts)
+    rope, x = model.rope("neox"), model.embed()
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
+        q, k = layer.normed_rows(q, k)
+        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.moe(layer.norm(x, "ffn_norm")))
+    model.logits(x)

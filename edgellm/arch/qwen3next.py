@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch import qwen35moe
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Blocks of qwen35moe with grouped heads."""
-    qwen35moe.build(keys, tensors, g, grouped=True)
+    qwen35moe.build(keys, g, grouped=True)

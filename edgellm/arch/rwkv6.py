@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths
 from edgellm.arch.blocks.rwkv import head_size, time_mix_6
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, Keys
-from edgellm.ops.dense import activation, add, columns, matmul, mul, scale, select
+from edgellm.ops.dense import activation, add, columns, matmul, mul, scale
 from edgellm.ops.norm import layer_norm
 from edgellm.ops.rwkv import token_shift
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm layers of a time mix and a channel mix. After every so many layers rows are halved, as the output matrices of those
     behind them are, lest f16 overflow.
     """
-    eps, size = norm_epsilon(keys), head_size(keys)
+    model = Transformer(keys, g, layer_norm)
+    size = head_size(keys)
     period = keys.integer("rescale_every_n_layers", 0, MAX_LAYERS, default=0)
-    x = layer_norm(g, token_embedding(g, keys), "token_embd_norm", eps)
-    for layer, n_ff in enumerate(ffn_lengths(keys)):
-        block = f"blk.{layer}"
-        x = add(g, x, time_mix_6(g, keys, block, layer_norm(g, x, f"{block}.attn_norm", eps), size, keys.n_embd // size))
-        x = add(g, x, _channel_mix(g, f"{block}.channel_mix", layer_norm(g, x, f"{block}.attn_norm_2", eps), n_ff))
-        if period and (layer + 1) % period == 0:
+    x = model.norm(model.embed(), "token_embd_norm")
+    for layer in model.layers():
+        x = add(g, x, time_mix_6(g, keys, layer.block, layer.norm(x, "attn_norm"), size, keys.n_embd // size))
+        x = add(g, x, _channel_mix(g, f"{layer.block}.channel_mix", layer.norm(x, "attn_norm_2"), layer.n_ff))
+        if period and (layer.index + 1) % period == 0:
             x = scale(g, x, 0.5)
-    logits(g, keys, layer_norm(g, select(g, x), "output_norm", eps))
+    model.logits(x)
 
 
 def _channel_mix(g: Builder, name: str, x: Value, n_ff: int) -> Value:

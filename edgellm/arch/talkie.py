@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.blocks.attention import attention, heads_of, project_qkv
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, matmul, scaled_by, select
+from edgellm.ops.dense import add, scaled_by
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks, whose heads are normed behind their rotation."""
+    model = Transformer(keys, g)
     g.own_scales("attn_output", "ffn_down")
-    eps, heads = norm_epsilon(keys), heads_of(keys)
-    turn = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = first = rms_norm(g, token_embedding(g, keys), None, eps)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
-        block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, None, eps))
-        q = rms_norm(g, rope(g, q, turn, head.n), f"{block}.attn_q_norm", eps, head.n, own="one")
-        k = rms_norm(g, rope(g, k, turn, head.n_kv), None, eps, head.n_kv)
-        x = add(g, x, matmul(g, attention(g, head, q, k, v), f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, gated_ffn(g, block, rms_norm(g, x, None, eps), n_ff, "silu"))
-        x = add(g, x, scaled_by(g, first, f"{block}.layer_output_scale.weight", one=True))
-    logits(g, keys, rms_norm(g, select(g, x), None, eps), keys.number("logit_scale"))
+    turn = model.rope("neox")
+    x = first = model.norm(model.embed())
+    for layer in model.layers():
+        q, k, v = layer.qkv(layer.norm(x))
+        q = rms_norm(g, rope(g, q, turn, layer.heads.n), f"{layer.block}.attn_q_norm", model.eps, layer.heads.n, own="one")
+        k = layer.norm(rope(g, k, turn, layer.heads.n_kv), None, layer.heads.n_kv)
+        x = add(g, x, layer.attention(q, k, v))
+        x = add(g, x, layer.gated_ffn(layer.norm(x)))
+        x = add(g, x, scaled_by(g, first, f"{layer.block}.layer_output_scale.weight", one=True))
+    model.logits(x, keys.number("logit_scale"), norm=None)

@@ -34,12 +34,13 @@ TENSORS = {
     "kv.weight": Info((8, 8)),
     "factors": Info((1,)),
 }
+SHAPES = {name: info.shape for name, info in TENSORS.items()}
 ROPE = RopeSpec(2, "neox", 10000.0, 0.25, "factors", 1.5, (1.0, 32.0, 1.0, 64))
 
 
 def small_graph() -> Graph:
     """One attention layer with two query heads and one key head of four dims."""
-    g = Builder(TENSORS)
+    g = Builder(SHAPES)
     x = embed(g, "embd", 10, 8)
     y = rms_norm(g, x, "norm", 1e-5)
     q, kv = matmul(g, y, "q", 8), matmul(g, y, "kv", 8)
@@ -172,7 +173,7 @@ def test_a_state_can_have_several_readers() -> None:
 
 
 def test_values_can_be_a_part_of_keys() -> None:
-    g = Builder(TENSORS)
+    g = Builder(SHAPES)
     x = embed(g, "embd", 10, 8)
     y = attend(g, x, kv_write(g, x, None, KVSpec(1, 8, 4, v_is_k_prefix=True)), 1, 0.5)
     g.output("logits", select(g, y))

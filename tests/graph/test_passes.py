@@ -76,7 +76,7 @@ def finished(g: Builder, value: Value) -> Graph:
 
 
 def test_both_operand_orders_fuse() -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     a = mul(g, matmul(g, x, "up", 8), activation(g, "gelu", matmul(g, x, "gate", 8)))
     b = add(g, matmul(g, a, "w", 8), x)
@@ -97,7 +97,7 @@ def test_products_with_adapters_keep_their_gates_apart(tmp_path: Path) -> None:
 
 
 def test_values_that_are_used_twice_stay() -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     y = matmul(g, x, "w", 8)
     act = activation(g, "silu", x)
@@ -107,7 +107,7 @@ def test_values_that_are_used_twice_stay() -> None:
 
 
 def test_a_sum_of_two_products_fuses_once() -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     graph = drop_unused(fuse(finished(g, select(g, add(g, matmul(g, x, "a", 8), matmul(g, x, "b", 8))))))
     assert [node.weights for node in graph.nodes] == [("t.weight",), ("a.weight",), ("b.weight",), ()]
@@ -115,7 +115,7 @@ def test_a_sum_of_two_products_fuses_once() -> None:
 
 
 def test_unused_nodes_go_and_what_writes_stays() -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     scale(g, x, 2.0)
     attend(g, x, kv_write(g, x, x, KVSpec(1, 8, 8)), 1, 1.0)
@@ -129,7 +129,7 @@ ROPE = RopeSpec(8, "neox", 1e4)
 
 def two_layers() -> Graph:
     """Two layers, the second with a norm after the rotation of its query."""
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     for layer in range(2):
         q = rope(g, matmul(g, x, f"q{layer}", 8), ROPE, 1)
@@ -154,7 +154,7 @@ def test_what_no_state_needs_is_computed_for_wanted_rows(tmp_path: Path) -> None
 
 
 def test_a_step_without_wanted_rows_ends_at_the_last_keys(tmp_path: Path) -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     state = kv_write(g, x, x, KVSpec(1, 8, 8))
     y = attend(g, x, state, 1, 1.0)
@@ -190,7 +190,7 @@ def test_only_layers_with_sinks_get_a_second_query() -> None:
 
 
 def test_a_query_without_rotation_serves_all_keys() -> None:
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 4, 8)
     y = attend(g, x, kv_write(g, x, x, KVSpec(1, 8, 8)), 1, 1.0)
     graph = finished(g, select(g, y))

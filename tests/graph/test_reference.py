@@ -85,7 +85,7 @@ class Arrays:
 
 def one(op: str, *inputs: Array, weights: Arrays | None = None, names: tuple[str, ...] = (), **attrs: Any) -> Array:
     """The value of a single node."""
-    graph = Builder(()).graph()
+    graph = Builder({}).graph()
     node = Node(op, tuple(range(len(inputs))), "T", 1, names, MappingProxyType(attrs))
     return Reference(graph, weights or Arrays()).evaluate(node, list(inputs))
 
@@ -167,7 +167,7 @@ def test_slopes_of_alibi() -> None:
 def test_attention_is_softmax_over_what_is_seen(window: int | None, softcap: float | None, max_bias: float) -> None:
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((5, n)).astype(np.float32) for n in (8, 4, 6))
-    g = Builder(())
+    g = Builder({})
     x = embed(g, "t", 5, 8)
     attend(g, x, kv_write(g, x, x, KVSpec(2, 2, 3, window)), 4, 0.3, softcap, max_bias)
     graph = g.graph()

@@ -100,10 +100,10 @@ def layer_windows(keys: Keys, period: int, default: int | None = None, drafting:
     return tuple(window if flag else None for flag in sliding_layers(keys, period, drafting))
 
 
-def sliding_layers(keys: Keys, period: int, drafting: int = 0) -> tuple[bool, ...]:
-    """Whether each layer slides: every one but every `period`-th, where the file does not list them."""
+def sliding_layers(keys: Keys, period: int, drafting: int = 0, *, first: bool = False) -> tuple[bool, ...]:
+    """Whether each layer slides: all but the last of every `period` layers, or the `first`, where the file does not list them."""
     return keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
-        layer % period < period - 1 for layer in range(keys.n_layers)
+        layer % period != (0 if first else period - 1) for layer in range(keys.n_layers)
     )
 
 

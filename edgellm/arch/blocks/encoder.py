@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from edgellm.arch.blocks.attention import Heads, heads_of, rotated_attention
-from edgellm.arch.blocks.ends import norm_epsilon, token_embedding
+from edgellm.arch.blocks.moe import Experts
 from edgellm.arch.blocks.pooling import embedding
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.transformer import Layer, Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, embed, matmul
+from edgellm.ops.dense import add, embed
 from edgellm.ops.norm import layer_norm
 
-Shapes = Mapping[str, tuple[int, ...]]
-Project = Callable[[Builder, Heads, str, Value], tuple[Value, Value, Value]]
-FeedForward = Callable[[int, Value], Value]  # of a layer
+FeedForward = Callable[[Layer, Value], Value]
 
 
-def typed_embedding(g: Builder, keys: Keys, tensors: Shapes) -> Value:
+def typed_embedding(model: Transformer) -> Value:
     """(T, d) tokens; where a file has types, all of a text is "sentence A", the first one."""
-    x = token_embedding(g, keys)
-    if "token_types.weight" in tensors:
+    x, g, keys = model.embed(), model.g, model.keys
+    if "token_types.weight" in g.tensors:
         x = add(g, x, embed(g, "token_types", keys.rows("token_types.weight"), keys.n_embd, "first"))
     return x
 
 
-def rotary_encoder(keys: Keys, tensors: Shapes, g: Builder, project: Project, ffn: FeedForward) -> None:
-    """Post-norm blocks with rotary positions. `project`: from a block's input to q, k and v."""
-    eps, heads = norm_epsilon(keys), heads_of(keys)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = layer_norm(g, typed_embedding(g, keys, tensors), "token_embd_norm", eps)
-    for layer, head in enumerate(heads):
-        block = f"blk.{layer}"
-        y = rotated_attention(g, head, *project(g, head, block, x), rope)
-        x = layer_norm(g, add(g, matmul(g, y, f"{block}.attn_output", keys.n_embd), x), f"{block}.attn_output_norm", eps)
-        x = layer_norm(g, add(g, ffn(layer, x), x), f"{block}.layer_output_norm", eps)
+def rotary_encoder(keys: Keys, g: Builder, ffn: FeedForward, *, fused: bool, experts: Experts | None = None) -> None:
+    """Post-norm blocks with rotary positions. `ffn`: the feed-forward; `fused`: queries, keys and values come from one tensor."""
+    model = Transformer(keys, g, layer_norm, experts=experts)
+    rope = model.rope("neox")
+    x = model.norm(typed_embedding(model), "token_embd_norm")
+    for layer in model.layers():
+        y = layer.attention(*(layer.fused_qkv(x) if fused else layer.qkv(x)), rope)
+        x = layer.norm(add(g, y, x), "attn_output_norm")
+        x = layer.norm(add(g, ffn(layer, x), x), "layer_output_norm")
     embedding(g, keys, x)

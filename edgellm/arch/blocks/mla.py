@@ -44,7 +44,7 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
     suffix = "_mla" if split else ""
     dim_k = keys.integer(f"attention.key_length{suffix}", 2, MAX_WIDTH)
     turned = keys.integer("rope.dimension_count", 1, dim_k - 1)
-    spec = rope_spec(keys, g.tensors, g.context, turned, style)
+    spec = rope_spec(keys, g, turned, style)
     multiplier = keys.number("rope.scaling.yarn_log_multiplier", default=0.0, zero=True)
     scale = dim_k**-0.5
     if spec.yarn is not None and multiplier:  # a tenth of the model's mscale_all_dim, which equals its mscale

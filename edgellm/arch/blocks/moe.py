@@ -139,14 +139,6 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
     return mul(g, clamp(g, activation(g, experts.act, gate), experts.limit), clamp(g, up, experts.limit_up or experts.limit))
 
 
-def any_ffn(g: Builder, keys: Keys, layer: int, x: Value, experts: Experts | None, *, gated: bool = False) -> Value:
-    """`moe_ffn` of a layer that has a router, a dense feed-forward of others, such as Qwen's mlp_only_layers."""
-    block = f"blk.{layer}"
-    if experts is not None and routes(g, block):
-        return moe_ffn(g, block, x, experts, gated=gated)
-    return gated_ffn(g, block, x, keys.per_layer("feed_forward_length")[layer], "silu")
-
-
 def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool = False) -> Value:
     """Routed experts plus shared ones where there are any. `gated`: a token says how much its shared experts count."""
     y = routed_experts(g, block, x, experts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.norms import norm_epsilon
 from edgellm.errors import Unsupported
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
@@ -40,7 +39,7 @@ def _scores(g: Builder, keys: Keys, x: Value, head: str) -> Value:
     if "cls.weight" in g.tensors:
         x = activation(g, head, matmul(g, x, "cls", keys.rows("cls.weight")))
         if "cls.norm.weight" in g.tensors:
-            x = layer_norm(g, x, "cls.norm", norm_epsilon(keys))
+            x = layer_norm(g, x, "cls.norm", keys.norm_epsilon)
     elif "cls.output.weight" not in g.tensors:
         raise Unsupported(
             "a reranker needs a classification head (cls.output.weight), which this file lacks; convert it again",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Literal
 
 from edgellm.errors import BadHParam
-from edgellm.graph import RopeSpec
+from edgellm.graph import Builder, RopeSpec
 from edgellm.hparams import MAX_CONTEXT, Keys
 from edgellm.rope import yarn_magnitude
 
@@ -16,7 +15,7 @@ Yarn = tuple[float, float, float, int]
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
-def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, style: Literal["norm", "neox"]) -> RopeSpec:
+def rope_spec(keys: Keys, g: Builder, dim: int, style: Literal["norm", "neox"]) -> RopeSpec:
     """The rotation of heads of `dim` where all tokens are seen; longrope's long factors serve contexts past the original one."""
     n_rot = _rotated_dims(keys, "rope.dimension_count", dim)
     factor_key = "rope.scaling.factor" if keys.has("rope.scaling.factor") else "rope.scale_linear"
@@ -29,13 +28,13 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
     base = keys.number("rope.freq_base", above=1.0, high=MAX_BASE, default=10000.0)
     if (alpha := keys.optional("rope.scaling.alpha")) and dim > 2:
         base *= alpha ** (dim / (dim - 2))
-    factors = FACTORS if FACTORS in tensors else LONG if context > original else SHORT
+    factors = FACTORS if FACTORS in g.tensors else LONG if g.context > original else SHORT
     return RopeSpec(
         n_rot=n_rot,
         style=style,
         base=base,
         freq_scale=1.0 / factor if kind in ("linear", "yarn") else 1.0,
-        factors=factors if factors in tensors else None,
+        factors=factors if factors in g.tensors else None,
         magnitude=magnitude,
         yarn=yarn,
     )

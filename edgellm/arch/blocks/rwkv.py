@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_WIDTH, Keys
-from edgellm.ops.dense import activation, add, columns, matmul, mul
+from edgellm.ops.dense import activation, columns, matmul, mul
 from edgellm.ops.heads import head_matmul
-from edgellm.ops.norm import layer_norm, rms_norm
+from edgellm.ops.norm import layer_norm
 from edgellm.ops.rwkv import token_shift, wkv6, wkv7
 
 HEAD_EPSILON = 64e-5  # of the norm of what a head reads: the makers have it in their code
@@ -86,10 +85,3 @@ def without_first_values(g: Builder) -> None:
     """Values of RWKV-7's first layer are mixed with none, but files have the tensors for it."""
     for part in "012":
         g.leave_out(f"blk.0.time_mix_v{part}.")
-
-
-def add_feed_forward(g: Builder, keys: Keys, layer: int, x: Value, y: Value, eps: float) -> Value:
-    """What a layer made of a transformer's does after its time mix y."""
-    block, x = f"blk.{layer}", add(g, x, y)
-    n_ff = ffn_lengths(keys)[layer]
-    return add(g, x, gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
