@@ -11,6 +11,7 @@ import numpy.typing as npt
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
 from edgellm.ops._spec import Array, Given, Patches, Positions
+from edgellm.spec import vectors
 
 Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
@@ -33,6 +34,7 @@ class Reference:
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph, self._weights = graph, weights
         self._arrays: dict[str, Array] = {}
+        self._shapes = vectors(graph)
         self.given: Given | None = None  # vectors in the place of tokens
         self.held: dict[int, Any] = {}  # by state; Any: what the ops that share it agree on
 
@@ -67,9 +69,10 @@ class Reference:
         return {name: values[value] for name, value in self.graph.outputs.items()}
 
     def weight(self, name: str) -> Array:
-        """A weight as float32, in NumPy's shape."""
+        """A weight as float32, in NumPy's shape; a vector in the one its op declares, whatever dimensions of one the file has."""
         if name not in self._arrays:
-            self._arrays[name] = np.asarray(self._weights[name].array(), np.float32)
+            array = np.asarray(self._weights[name].array(), np.float32)
+            self._arrays[name] = array.reshape(self._shapes.get(name, array.shape))
         return self._arrays[name]
 
     def evaluate(self, node: Node, inputs: list[Array]) -> Array:

@@ -23,7 +23,7 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
     pairs = np.asarray(spec.powers or range(spec.n_rot // 2), np.float64)
     turning = spec.base ** (-2.0 * pairs / spec.n_rot)
     if factors is not None:
-        turning = turning / np.asarray(factors, np.float64)[: len(pairs)]
+        turning = turning / np.asarray(factors, np.float64).reshape(-1)[: len(pairs)]
     interpolated = turning * spec.freq_scale
     if spec.yarn is None:
         return interpolated, spec.magnitude

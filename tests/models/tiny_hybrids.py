@@ -27,7 +27,7 @@ def experts(draw: Draw, s: Shape) -> dict[str, Array]:
     n, width = 4, s.n_ff // 2
     return {
         "ffn_gate_inp.weight": draw.matrix(n, s.n_embd),
-        "ffn_gate_inp_shexp.weight": draw.vector(s.n_embd, mean=0.0),
+        "ffn_gate_inp_shexp.weight": draw.vector(1, s.n_embd, mean=0.0),
         **{f"ffn_{part}_exps.weight": np.stack([draw.matrix(width, s.n_embd) for _ in range(n)]) for part in ("gate", "up")},
         "ffn_down_exps.weight": np.stack([draw.matrix(s.n_embd, width) for _ in range(n)]),
         "ffn_gate_shexp.weight": draw.matrix(width, s.n_embd),

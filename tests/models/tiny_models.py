@@ -48,6 +48,7 @@ FLOATS = (
     "lerp_fused.weight",
     "time_mix_first.weight",
     "attn_rel_b.weight",
+    "ffn_gate_inp_shexp.weight",
 )
 OWN_BLOCKS = (
     HYBRIDS

@@ -106,7 +106,7 @@ def tensors(arch: str, block: str, s: Shape, rng: np.random.Generator) -> dict[s
             "ffn_down_shexp.weight": matrices(s.n_embd, n_ff),
         }
     if arch == "qwen2moe":
-        found["ffn_gate_inp_shexp.weight"] = np.float32(0.02) * rng.standard_normal(s.n_embd).astype(np.float32)
+        found["ffn_gate_inp_shexp.weight"] = np.float32(0.02) * rng.standard_normal((1, s.n_embd)).astype(np.float32)
     if arch == "gpt-oss":
         shapes = {"ffn_gate_inp": (n,), "ffn_gate_exps": (n, s.n_ff), "ffn_up_exps": (n, s.n_ff), "ffn_down_exps": (n, s.n_embd)}
         found |= {f"{name}.bias": rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}

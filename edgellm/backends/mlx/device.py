@@ -6,10 +6,13 @@ import importlib.util
 import platform
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from edgellm.errors import BackendError
+from edgellm.errors import BackendError, EdgeError
 
 CACHE_BYTES = 256 << 20  # freed buffers that MLX may keep for the next step; its own default is most of the memory
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)  # MLX's: of the device, shapes, types, indices, memory
 MAX_OUTPUTS = 128  # rows of logits in one step; 128k words in f32 are half a MiB a row
 _open = 0
 _before = 0
@@ -30,6 +33,17 @@ def require() -> None:
             f'mlx is installed but cannot be loaded ({error}); install it with pip install "edgellm[mlx]" (on Linux '
             "that is mlx[cpu]), or use the back end cpu."
         ) from error
+
+
+@contextmanager
+def own_errors(doing: str, kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
+    """Raises BackendError for exceptions that MLX has."""
+    try:
+        yield
+    except EdgeError:
+        raise
+    except kinds as error:
+        raise BackendError(f"MLX could not {doing}: {error}; use the back end cpu.") from error
 
 
 def is_apple_silicon() -> bool:

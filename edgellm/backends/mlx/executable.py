@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 import mlx.core as mx
@@ -91,22 +90,22 @@ class MlxExecutable:
         self._kv_type = kv_type
         device.hold()
         try:
-            loaded = _load(graph, weights, half, progress)
-            (self.output,) = graph.outputs
-            self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
-        except RuntimeError as error:  # MLX's own errors: no memory on the device, for one
-            device.release()
-            raise BackendError(f"MLX could not load the model: {error}") from error
+            with device.own_errors("load the model"):
+                loaded = _load(graph, weights, half, progress)
+                (self.output,) = graph.outputs
+                self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
         except BaseException:
             device.release()
             raise
 
     def new_state(self) -> KVCache:
-        return KVCache(self.layout, self._kv_type)
+        with device.own_errors("make room for keys and values"):
+            return KVCache(self.layout, self._kv_type)
 
     def load_state(self, file: BinaryIO) -> KVCache:
         """See backends.base.Executable."""
-        return KVCache.load(self.layout, self._kv_type, file)
+        with device.own_errors("make room for keys and values", (RuntimeError, MemoryError)):
+            return KVCache.load(self.layout, self._kv_type, file)
 
     def submit(self, batch: StepBatch) -> MlxStep:
         """Give the first segment to the device, if it is a single token; whoever waits gives it the others, one by one."""
@@ -121,11 +120,11 @@ class MlxExecutable:
         assert isinstance(state, KVCache)
         if self._walk is None:
             raise BackendError("this model is closed.")
-        with _own_errors():
+        with device.own_errors("compute"):
             computed = self._walk.step(state, batch)
 
         def logits() -> npt.NDArray[np.float32]:
-            with _own_errors():
+            with device.own_errors("compute"):
                 return computed()
 
         return logits
@@ -136,14 +135,6 @@ class MlxExecutable:
             self._walk.close()
             self._walk = None
             device.release()
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:  # MLX's only kind
-        raise BackendError(f"MLX could not compute: {error}") from error
 
 
 def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> Weights:
@@ -159,6 +150,7 @@ def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | N
             progress("weights to MLX", done, len(bounded))
         matrices[name] = load_matrix(weights[name], half)
         weights.drop(name)
-    held = {name: mx.array(weights[name].array()) for name in vectors(graph)}
+    # In the shapes that ops declare: files have dimensions of one before or after, as their converter left them.
+    held = {name: mx.array(weights[name].array().reshape(shape)) for name, shape in vectors(graph).items()}
     mx.eval(*held.values(), *(array for matrix in matrices.values() for array in matrix.arrays))
     return Weights(matrices, held, frozenset(name for name, always in bounded.items() if always))

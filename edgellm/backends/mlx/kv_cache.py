@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, TypeAlias
 import mlx.core as mx
 import numpy as np
 
+from edgellm.backends.mlx.device import own_errors
 from edgellm.backends.mlx.kv_quants import kv_array
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 
@@ -65,8 +66,9 @@ class KVCache:
         """A second cache that goes on by itself. MLX copies an array once one of those that share it is written."""
         other = object.__new__(KVCache)
         other.layout, other.turned = self.layout, self.turned
-        other.lists = [[mx.array(array) for array in arrays] for arrays in self.lists]
-        mx.eval(other.arrays)
+        with own_errors("copy keys and values"):
+            other.lists = [[mx.array(array) for array in arrays] for arrays in self.lists]
+            mx.eval(other.arrays)
         return other
 
     def save(self, file: BinaryIO) -> None:

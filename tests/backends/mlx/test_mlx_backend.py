@@ -21,11 +21,12 @@ from edgellm.api.embed import compute
 from edgellm.arch import load_graph
 from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
-from edgellm.errors import Unsupported
+from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
 from edgellm.reference import Reference
+from edgellm.spec import vectors
 from edgellm.weights import Weight, WeightStore
 
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
@@ -66,6 +67,21 @@ def test_every_architecture_agrees_with_the_reference(tmp_path: Path, arch: str)
     with edgellm.load(path, backend="mlx", kv_type="f32") as model:
         assert model.backend == "mlx"
         assert error(model.logits(IDS), reference(path)) < 2e-5
+
+
+@pytest.mark.parametrize("arch", writers())
+def test_vectors_may_have_dimensions_of_one_around(tmp_path: Path, arch: str) -> None:
+    """As converters leave them: (1, n) of gates, (n, 1) of rates."""
+    plain = tiny_model(tmp_path / "plain.gguf", arch)
+    gguf = open_gguf(plain)
+    _, graph = load_graph(gguf)
+    weights = WeightStore(gguf)
+    arrays = {name: weights[name].array().reshape(shape) for name, shape in vectors(graph).items()}
+    weights.close()
+    around = {name: array.reshape(1, *array.shape, 1) for name, array in arrays.items() if array.ndim < 3}
+    path = tiny_model(tmp_path / "m.gguf", arch, tensors=around)
+    with edgellm.load(path, backend="mlx", kv_type="f32") as model:
+        assert error(model.logits(IDS), reference(plain)) < 2e-5
 
 
 @pytest.mark.parametrize("quant", QUANTS)
@@ -366,6 +382,26 @@ def test_an_op_without_an_evaluator_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(executable, "OPS", {name: f for name, f in executable.OPS.items() if name != "matmul_glu"})
     with pytest.raises(edgellm.EdgeError, match="no op matmul_glu"):
         edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, IndexError])
+def test_what_mlx_raises_is_a_back_end_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
+    """In a product of one step, and while a model is loaded."""
+    from edgellm.backends.mlx import executable
+    from edgellm.backends.mlx.ops import OPS
+
+    def fails(*arguments: object) -> None:
+        raise kind("[matmul] shapes differ")
+
+    path, wanted = tiny_model(tmp_path / "m.gguf"), r"MLX could not {}: \[matmul\] shapes differ; use the back end cpu"
+    with edgellm.load(path, backend="mlx") as model:
+        with monkeypatch.context() as patch, pytest.raises(BackendError, match=wanted.format("compute")):
+            patch.setitem(OPS, "rms_norm", fails)
+            model.generate(IDS, max_tokens=2)
+        assert model.generate(IDS, max_tokens=2).token_ids
+    monkeypatch.setattr(executable, "load_matrix", fails)
+    with pytest.raises(BackendError, match=wanted.format("load the model")):
+        edgellm.load(path, backend="mlx")
 
 
 def test_auto_takes_the_cpu_here_and_says_nothing(tmp_path: Path) -> None:
