@@ -281,11 +281,15 @@ class BackendOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackendNeed:
-    """Bytes that a model holds on a back end when its context is full: weights that each token reads, all states, work buffers."""
+    """Bytes that a model holds on a back end when its context is full: weights that each token reads, all states, work buffers.
+
+    `slow`: the type of most weights, where the back end can read it but has no fast products for it.
+    """
 
     weights: int
     kv: int
     work: int
+    slow: str = ""
 
     @property
     def total(self) -> int:

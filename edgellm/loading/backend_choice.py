@@ -53,6 +53,8 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     except (Unsupported, BackendError) as error:
         reason = str(error).removeprefix(f"{gguf.path}: ").rpartition(";")[0]  # without what to do
         return Place(cpu, f"running on the CPU: MLX cannot run this model ({reason})")
+    if needed.slow:
+        return Place(cpu, f"running on the CPU: most weights are {needed.slow}, for which MLX has no fast products")
     return by_size(needed, ACCELERATOR.capacity())
 
 

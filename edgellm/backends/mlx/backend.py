@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -37,6 +38,7 @@ class MlxBackend:
     def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
         """Weights are copied: all of them count but looked-up tables. Raises Unsupported, BackendError, as `prepare` would."""
         from edgellm.backends.mlx import groups
+        from edgellm.backends.mlx.octets import DEFINITIONS
         from edgellm.memory.sizes import kv_bytes
         from edgellm.spec import uses, vectors
 
@@ -45,12 +47,16 @@ class MlxBackend:
         for name in sorted(read):
             groups.check_type(header.tensors[name].type, header.path, name)
         check_kv_type(layout, options.kv_type)
-        copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
+        sizes = Counter[str]()
+        for name in read:
+            tensor = header.tensors[name]
+            sizes[tensor.type.name] += groups.mlx_bytes(tensor.type, math.prod(tensor.shape))
+        copied, (most, _) = sizes.total(), sizes.most_common(1)[0]
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
         widest = max(node.n for node in graph.nodes if node.rows == "T")
         logits = min(layout.chunk, device.MAX_OUTPUTS) * max(graph.nodes[value].n for value in graph.outputs.values())
         work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + device.CACHE_BYTES
-        return BackendNeed(copied, options.parallel * kv_bytes(layout, options.kv_type), work)
+        return BackendNeed(copied, options.parallel * kv_bytes(layout, options.kv_type), work, most if most in DEFINITIONS else "")
 
     def start(self) -> None:
         """MLX starts by itself."""

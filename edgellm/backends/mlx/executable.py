@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, never
 from edgellm.backends.mlx import device
+from edgellm.backends.mlx.filling import load_matrix
 from edgellm.backends.mlx.inputs import Weights
 from edgellm.backends.mlx.kv_cache import KVCache
-from edgellm.backends.mlx.matrices import Matrix, load_matrix
+from edgellm.backends.mlx.matrices import Matrix
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.walk import Walk
 from edgellm.errors import BackendError

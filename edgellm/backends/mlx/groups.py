@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.backends.mlx.octets import DEFINITIONS
 from edgellm.errors import Unsupported
-from edgellm.formats.codecs import iq1_s, iq3_s, iq4_nl, iq4_xs, tq1_0
+from edgellm.formats.codecs import iq4_nl, tq1_0
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
-from edgellm.formats.codecs._grids import grid
-from edgellm.formats.codecs._signs import apply
 from edgellm.formats.ggml_types import MLX, GGMLType
 
 Bytes = npt.NDArray[np.uint8]
@@ -21,8 +20,9 @@ Floats = npt.NDArray[np.float32]
 Blocks = npt.NDArray[np.void]  # structured: one element is one block
 Groups = tuple[Bytes, Floats, Floats]  # quants (blocks, n), step and low (blocks, n / group)
 
+SuperblockParts = tuple[npt.NDArray[Any], ...]  # quants (blocks, 256), d (blocks,), scales (blocks, 16); dmin, mins
+
 GROUP = 32  # elements: the smallest group that mx.quantized_matmul takes
-HALF = 16  # elements of a group of Q2_K, Q3_K and Q6_K
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,22 @@ class GroupTraits:
     def mlx_group(self) -> int:
         """Elements of a group in MLX."""
         return max(self.group, GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class SuperblockTraits:
+    """A type of 16 groups of 16, kept as quants, f16 d (and dmin) per 256, and a whole number (and another) of 8 bits per 16.
+
+    `zero`: the quant that stands for 0, where groups have no offset of their own.
+    """
+
+    bits: int
+    zero: int
+    unpack: Callable[[Blocks], SuperblockParts]
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes that MLX holds for so many weights."""
+        return elements * self.bits // 8 + (elements // 128 + elements // 16) * (1 if self.zero else 2)
 
 
 def _f32(field: npt.NDArray[Any]) -> Floats:  # Any: f16, i8 or u8
@@ -94,16 +110,15 @@ def _q6_k(blocks: Blocks) -> Groups:
     return _symmetric(_f32(blocks["d"])[:, None] * _f32(blocks["scales"]), quants, 32)
 
 
-def _q2_k(blocks: Blocks) -> Groups:
-    step = _f32(blocks["d"])[:, None] * _f32(blocks["scales"] & 15)
-    return bits(blocks["qs"], 2), step, -_f32(blocks["dmin"])[:, None] * _f32(blocks["scales"] >> 4)
+def _q2_k(blocks: Blocks) -> SuperblockParts:
+    scales = blocks["scales"]
+    return bits(blocks["qs"], 2), blocks["d"], scales & np.uint8(15), blocks["dmin"], scales >> np.uint8(4)
 
 
-def _q3_k(blocks: Blocks) -> Groups:
+def _q3_k(blocks: Blocks) -> SuperblockParts:
     packed = blocks["scales"]
     scales = (nibbles(packed[:, :8], 8) | bits(packed[:, 8:], 2, 4) << np.uint8(4)).astype(np.int8) - np.int8(32)
-    quants = bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2)
-    return _symmetric(_f32(blocks["d"])[:, None] * _f32(scales), quants, 4)
+    return bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2), blocks["d"], scales
 
 
 _CODEBOOK = (iq4_nl.VALUES + 128).astype(np.uint8)
@@ -111,10 +126,6 @@ _CODEBOOK = (iq4_nl.VALUES + 128).astype(np.uint8)
 
 def _iq4_nl(blocks: Blocks) -> Groups:
     return _symmetric(_f32(blocks["d"])[:, None], _CODEBOOK[nibbles(blocks["qs"])], 128)
-
-
-def _iq4_xs(blocks: Blocks) -> Groups:
-    return _symmetric(iq4_xs.steps(blocks), _CODEBOOK[nibbles(blocks["qs"])], 128)
 
 
 def _repeated(blocks: Blocks, times: int) -> Floats:
@@ -139,20 +150,6 @@ def _q1_0(blocks: Blocks) -> Groups:
     return np.unpackbits(blocks["qs"], axis=-1, bitorder="little"), d * np.float32(2), -d
 
 
-def _iq3_s(blocks: Blocks) -> Groups:
-    """Odd numbers from -15 to 15 are sixteen."""
-    points = apply(iq3_s.points(blocks).astype(np.float32), blocks["signs"].reshape(-1, 8, 4)).reshape(len(blocks), -1)
-    step = iq3_s.steps(blocks)
-    return ((points + 15) / 2).astype(np.uint8), step * np.float32(2), step * np.float32(-15)
-
-
-def _iq1_s(blocks: Blocks) -> Groups:
-    """-1, 0 and 1, moved by an eighth with all of their group: the offset has the move."""
-    step, shift, index = iq1_s.parts(blocks)
-    quants = (grid("IQ1_S")[index] + np.int8(1)).view(np.uint8)
-    return quants.reshape(len(blocks), -1), step, step * (shift - np.float32(1))
-
-
 TRAITS = {
     "Q4_0": GroupTraits(4, 32, _q4_0),
     "Q4_1": GroupTraits(4, 32, _q4_1),
@@ -162,43 +159,31 @@ TRAITS = {
     "Q4_K": GroupTraits(4, 32, _q4_k),
     "Q5_K": GroupTraits(5, 32, _q5_k),
     "Q6_K": GroupTraits(6, 16, _q6_k),
-    "Q2_K": GroupTraits(2, 16, _q2_k),
-    "Q3_K": GroupTraits(3, 16, _q3_k),
     "IQ4_NL": GroupTraits(8, 32, _iq4_nl),
-    "IQ4_XS": GroupTraits(8, 32, _iq4_xs),
     "TQ1_0": GroupTraits(2, 128, _tq1_0),
     "TQ2_0": GroupTraits(2, 128, _tq2_0),
     "Q1_0": GroupTraits(2, 128, _q1_0),
     "Q2_0": GroupTraits(2, 64, _q2_0),
-    "IQ3_S": GroupTraits(4, 32, _iq3_s),
-    "IQ1_S": GroupTraits(2, 32, _iq1_s),
 }
-"""By type name. IQ4's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
+"""By type name. IQ4_NL's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
+
+SUPERBLOCKS = {"Q2_K": SuperblockTraits(2, 0, _q2_k), "Q3_K": SuperblockTraits(3, 4, _q3_k)}
 
 PLAIN = ("F32", "F16", "BF16", "MXFP4", "NVFP4")  # of which MLX has the bits themselves
-TOO_LARGE = ("IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
-"""Types whose values would take groups of more than twice their size: MLX has no products with grids of points."""
 
 
 def check_type(kind: GGMLType, file: str, tensor: str) -> None:
     """Raises Unsupported for a type that matrices cannot have."""
-    if kind.origin == MLX or kind.name in TRAITS or kind.name in PLAIN:
+    if kind.origin == MLX or any(kind.name in table for table in (TRAITS, SUPERBLOCKS, DEFINITIONS, PLAIN)):
         return
-    if kind.name in TOO_LARGE:
-        raise Unsupported(
-            f"uses {kind.name}: MLX has no products with grids of points, and its groups would take more than twice "
-            "the memory; use the back end cpu",
-            file=file,
-            field=tensor,
-        )
     raise Unsupported(f"uses {kind.name}, which the MLX back end cannot read yet; use the back end cpu", file=file, field=tensor)
 
 
 def mlx_bytes(kind: GGMLType, elements: int) -> int:
-    """Bytes that MLX holds for so many weights of a type of GGUF; other types than those in TRAITS keep their size."""
+    """Bytes that MLX holds for so many weights of a type of GGUF; other types than those in tables keep their size."""
     if kind.origin == MLX:
         return elements // kind.block * (kind.block_bytes + 4)
-    traits = TRAITS.get(kind.name)
+    traits = TRAITS.get(kind.name) or SUPERBLOCKS.get(kind.name)
     return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
 
 

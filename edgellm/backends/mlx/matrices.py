@@ -1,30 +1,19 @@
-"""Weight matrices as MLX holds them, each kind with its own product, filled piece by piece so that there is no second copy."""
+"""Weight matrices as MLX holds them, each kind with its own product."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 
-from edgellm.backends.mlx.groups import GROUP, TRAITS, Bytes, GroupTraits, check_type, halves, packed
-from edgellm.errors import Unsupported
-from edgellm.formats.codecs import CODECS, mxfp4, nvfp4
-from edgellm.formats.codecs._blocks import nibbles
-from edgellm.formats.ggml_types import MLX
-from edgellm.weights import Weight
+from edgellm.backends.mlx.groups import GROUP
 
 Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 
-PIECE = 1 << 20  # weights turned at a time: a few MiB of temporaries
-LARGEST_STEP = 500.0  # 128 times as much is the end of f16
-DENSE = {"F32": (np.float32, mx.float32), "F16": (np.float16, mx.float16), "BF16": (np.uint16, mx.bfloat16)}
-
+PIECE = 1 << 20  # weights widened or decoded at a time: a few MiB of temporaries
 FLOAT4 = {"mxfp4": 32, "nvfp4": 16}  # MLX's modes of 4-bit floats: elements of a group
-TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U8": mx.uint8}
 
 
 class Matrix(Protocol):
@@ -136,6 +125,52 @@ class AffineHalves:
         return [*self._mean.arrays, *self._difference.arrays[1:], self._sign]
 
 
+class Superblocks:
+    """Groups of 16 whose steps and offsets are numbers of a superblock of 256 times a whole number: d * scale, and -zero * step or
+    -dmin * min. They are multiplied out for each product, and the matrix stays about as small as in the file.
+    """
+
+    def __init__(self, quants: Array, parts: list[Array], zero: int, bits: int, half: bool, step_type: Array) -> None:
+        self._quants, self._parts, self._zero, self._bits, self._half = quants, parts, zero, bits, half
+        self._type, self.narrow = step_type, half and step_type == mx.float16
+
+    def __call__(self, x: Array) -> Array:
+        return self._multiplied_out(self.arrays)(x)
+
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        arrays, rows, n = [picked.of(array) for array in self.arrays], picked.stop - picked.start, experts.size
+        if n < len(arrays[0]):  # the chosen experts alone, one after the other
+            arrays = [mx.take(array, experts.reshape(-1), axis=0) for array in arrays]
+            experts = mx.arange(n, dtype=mx.uint32).reshape(experts.shape)
+        matrix = self._multiplied_out([array.reshape(-1, array.shape[-1]) for array in arrays])
+        return matrix.gathered(x, experts, Picked(rows, 0, rows))
+
+    def _multiplied_out(self, arrays: list[Array]) -> AffineHalves:
+        quants, d, scales, *mins = arrays
+        step = _by_superblock(d, scales)
+        low = -_by_superblock(*mins) if mins else step * float(-self._zero)
+        (mean_step, step), (mean_low, low) = _halves(step), _halves(low)
+        mean_step, mean_low, step, low = (end.astype(self._type) for end in (mean_step, mean_low, step, low))
+        mean = Affine(quants, mean_step, mean_low, self._bits, self._half)
+        difference = Affine(quants, step, low, self._bits, self._half)
+        return AffineHalves(mean, difference, quants.shape[-1] * 32 // self._bits)
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self._quants, *self._parts]
+
+
+def _by_superblock(d: Array, numbers: Array) -> Array:
+    """(rows, n / 256) f16 times (rows, n / 16) whole numbers: (rows, n / 16) f32."""
+    return (d.astype(mx.float32)[..., None] * numbers.reshape(*d.shape, -1).astype(mx.float32)).reshape(numbers.shape)
+
+
+def _halves(step: Array) -> tuple[Array, Array]:
+    """Steps of 16 elements as mean and half difference of neighbours: s0 = mean + difference, s1 = mean - difference."""
+    pair = step.reshape(len(step), -1, 2) * 0.5
+    return pair[..., 0] + pair[..., 1], pair[..., 0] - pair[..., 1]
+
+
 class Float4:
     """4-bit floats in MLX's own modes: "mxfp4" with a power of two per 32, "nvfp4" with an E4M3 per 16."""
 
@@ -166,131 +201,3 @@ class Float4:
     @property
     def arrays(self) -> list[Array]:
         return [self._quants, self._scales]
-
-
-def load_matrix(weight: Weight, half: bool) -> Matrix:
-    """A matrix of the file, or those of all experts one after the other. `half`: products in 16 bits, as GPUs like them.
-
-    Raises Unsupported for a type without a mapping.
-    """
-    weight = replace(weight, shape=(len(weight.data), weight.shape[-1]))
-    rows, columns = weight.shape
-    kind = weight.type.name
-    check_type(weight.type, weight.file, weight.name)
-    if kind in DENSE:
-        stored, target = DENSE[kind]
-        whole = mx.zeros((rows, columns), target)
-        for at, raw in _pieces(weight):
-            _put(whole, at, mx.array(raw.view(stored)).view(target))
-        return Dense(whole, half)
-    if weight.type.origin == MLX:
-        return _load_own(weight, half)
-    if kind == "MXFP4":
-        return _load_mxfp4(weight, half)
-    if kind == "NVFP4":
-        return _load_nvfp4(weight, half)
-    return _load_groups(weight, TRAITS[kind], half)
-
-
-def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
-    rows, columns = weight.shape
-    step_type = _step_type(weight)
-    n, paired = columns // traits.mlx_group, traits.group < GROUP
-    stores = [mx.zeros((rows, columns * traits.bits // 32), mx.uint32)]
-    stores += [mx.zeros((rows, n), step_type) for _ in range(4 if paired else 2)]
-    for at, raw in _pieces(weight):
-        unpacked, *values = _unpack(raw, weight.type.name, traits)
-        values = [value.reshape(len(raw), -1) for value in values]
-        if paired:
-            (mean_step, step), (mean_low, low) = (halves(value) for value in values)
-            values = [mean_step, mean_low, step, low]
-        _put(stores[0], at, mx.array(packed(unpacked.reshape(len(raw), -1), traits.bits).view(np.uint32)))
-        for store, value in zip(stores[1:], values, strict=True):
-            _put(store, at, mx.array(value).astype(store.dtype))
-    quants, *ends = stores
-    mean = Affine(quants, ends[0], ends[1], traits.bits, half, traits.mlx_group)
-    return AffineHalves(mean, Affine(quants, ends[2], ends[3], traits.bits, half), columns) if paired else mean
-
-
-def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:
-    with np.errstate(all="ignore"):  # damaged scales end as NaN or Inf logits
-        return traits.unpack(np.ascontiguousarray(raw).reshape(-1).view(CODECS[kind].dtype))
-
-
-def _step_type(weight: Weight) -> Any:
-    """f16, or f32 where a step that large could not be multiplied by 128 in f16: no file of a real model has one."""
-    largest = 0.0
-    for _, raw in _pieces(weight):
-        d = np.ascontiguousarray(raw).reshape(-1).view(CODECS[weight.type.name].dtype)["d"]
-        largest = max(largest, float(np.nan_to_num(np.abs(d)).max(initial=0.0)))
-    return mx.float16 if largest < LARGEST_STEP else mx.float32
-
-
-def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
-    rows, columns = weight.shape
-    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // GROUP), mx.uint8)
-    for at, raw in _pieces(weight):
-        blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
-        _put(quants, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
-        _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
-    return Float4(quants, scales, half)
-
-
-def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
-    rows, columns = weight.shape
-    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT4["nvfp4"]), mx.uint8)
-    for at, raw in _pieces(weight):
-        blocks = np.ascontiguousarray(raw).reshape(-1).view(nvfp4.DTYPE)
-        _put(quants, at, mx.array(packed(nibbles(blocks["qs"], 8).reshape(len(raw), -1), 4).view(np.uint32)))
-        # ggml takes 0x7F for 0 and no notice of a sign, which no writer sets; MLX has no 480, which is its 0xFF.
-        number = np.where(blocks["d"] == 0x7F, 0, np.minimum(blocks["d"] & 0x7F, 0x7E)).astype(np.uint8)
-        _put(scales, at, mx.array(number.reshape(len(raw), -1)))
-    matrix = Float4(quants, scales, half, "nvfp4")
-    try:
-        mx.eval(matrix(mx.zeros((1, columns))))
-    except ValueError as error:
-        raise Unsupported(
-            "uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use the back end cpu",
-            file=weight.file,
-            field=weight.name,
-        ) from error
-    return matrix
-
-
-def _load_own(weight: Weight, half: bool) -> Matrix:
-    """A matrix that MLX quantised itself: copied as it is."""
-    bits, group = width_of(weight), weight.type.block
-    quants = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
-    for at, raw in _pieces(weight):
-        _put(quants, at, mx.array(raw.view(np.uint32)))
-    ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
-    if len(ends) == 1:
-        return Float4(quants, ends[0], half)
-    return Affine(quants, ends[0], ends[1], bits, half, group)
-
-
-def width_of(weight: Weight) -> int:
-    """Bits of a code of MLX's own groups."""
-    return weight.type.block_bytes * 8 // weight.type.block
-
-
-def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
-    """Rows (T, columns) f32 of a table in MLX's own groups."""
-    quants = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
-    ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
-    if len(ends) == 1:
-        return np.array(mx.dequantize(quants, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
-    ends = [end.astype(mx.float32) for end in ends]
-    return np.array(mx.dequantize(quants, *ends, group_size=weight.type.block, bits=width_of(weight)))
-
-
-def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:
-    step = max(1, PIECE // weight.shape[-1])
-    for at in range(0, len(weight.data), step):
-        yield at, weight.data[at : at + step]
-
-
-def _put(store: Array, at: int, rows: Array) -> None:
-    """Rows written in place: nothing else holds the old value, so that MLX reuses its memory."""
-    store[at : at + len(rows)] = rows
-    mx.eval(store)

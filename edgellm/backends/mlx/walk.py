@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
+from edgellm.backends.mlx.filling import table_rows
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Shape, Weights
 from edgellm.backends.mlx.kv_cache import LISTS, STEP, KVCache
-from edgellm.backends.mlx.matrices import table_rows
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported

@@ -65,20 +65,26 @@ def test_forms_of_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert model.backend == "mlx" and model.info.kv_type == "q4_0"
 
 
-@pytest.mark.parametrize(("lists", "said"), [(("Q4_0",), "uses Q4_0: MLX has no products"), ((), "uses Q4_0, which the MLX")])
-def test_a_mac_runs_what_mlx_cannot_read_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: tuple[str, ...], said: str
-) -> None:
-    """With Q4_0 in the place of types that no quantiser writes."""
+def test_a_mac_runs_what_mlx_cannot_read_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Q4_0 in the place of a type that MLX lacks."""
     pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
     path = tiny_model(tmp_path / "m.gguf", quant="Q4_0")
     a_mac(monkeypatch)
-    monkeypatch.setattr(groups, "TOO_LARGE", lists)
     monkeypatch.delitem(groups.TRAITS, "Q4_0")
     with edgellm.load(path) as model:
-        assert model.backend == "cpu" and said in model.info.place and "use backend" not in model.info.place
+        assert model.backend == "cpu" and "uses Q4_0, which the MLX" in model.info.place and "use backend" not in model.info.place
     with pytest.raises(edgellm.EdgeError, match=r"m\.gguf: blk.*use the back end cpu"):
         edgellm.load(path, backend="mlx")
+
+
+def test_a_mac_runs_what_mlx_has_no_fast_products_for_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    path = tiny_model(tmp_path / "m.gguf", quant="IQ2_XS")
+    a_mac(monkeypatch)
+    with edgellm.load(path) as model:
+        assert model.backend == "cpu" and "IQ2_XS, for which MLX has no fast products" in model.info.place
+    with edgellm.load(path, backend="mlx") as model:
+        assert model.backend == "mlx"
 
 
 def test_a_mac_keeps_keys_that_mlx_cannot_round_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
