@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Graph, Node
-from edgellm.ops import OPS
+from edgellm.ops import OPS, weight_uses
 from edgellm.ops._spec import Array, Given, Patches, Positions
-from edgellm.spec import vectors
 
 Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
@@ -34,7 +33,8 @@ class Reference:
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph, self._weights = graph, weights
         self._arrays: dict[str, Array] = {}
-        self._shapes = vectors(graph)
+        uses = (use for index in range(len(graph.nodes)) for use in weight_uses(graph, index))
+        self._shapes = {use.name: use.shape for use in uses if use.role == "vector"}
         self.given: Given | None = None  # vectors in the place of tokens
         self.held: dict[int, Any] = {}  # by state; Any: what the ops that share it agree on
 
