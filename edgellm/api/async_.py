@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overload
 
 from edgellm.api.chat_options import ChatKeywords
 from edgellm.api.generation_options import GenerationKeywords
@@ -20,10 +20,18 @@ if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
 
 
+Stop = Callable[[], bool]
+Begin = Callable[[Stop], Stream]
+
+
 class _Model(Protocol):
     """What the twins need: the calls that they are twins of."""
 
-    def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
+    def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
+
+    def chat_until(
+        self, given_up: Stop, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
+    ) -> Generation | Stream: ...
 
     @overload
     def infill(
@@ -32,12 +40,9 @@ class _Model(Protocol):
     @overload
     def infill(self, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]) -> Stream: ...
 
-    @overload
     def chat(
         self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
     ) -> Generation: ...
-    @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
 
 
 class AsyncTwins:
@@ -45,11 +50,11 @@ class AsyncTwins:
 
     async def agenerate(self: _Model, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """`generate` without blocking the event loop; cancelling the task ends the computing."""
-        return await AsyncStream(lambda: self.stream(prompt, **options)).drain()
+        return await AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **options)).drain()
 
     def astream(self: _Model, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> AsyncStream:
         """`stream` for `async for`; cancelling the task that reads it ends the computing."""
-        return AsyncStream(lambda: self.stream(prompt, **options))
+        return AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **options))
 
     @overload
     async def ainfill(
@@ -69,7 +74,7 @@ class AsyncTwins:
     ) -> Generation | AsyncStream:
         """`infill` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         stream = check_flag("stream", stream)
-        answer = AsyncStream(lambda: self.infill(prefix, suffix, stream=True, **options))
+        answer = AsyncStream(lambda given_up: self.infill(prefix, suffix, stream=True, **options))
         return answer if stream else await answer.drain()
 
     @overload
@@ -94,7 +99,7 @@ class AsyncTwins:
             from asyncio import to_thread
 
             return await to_thread(lambda: self.chat(messages, **options))
-        answer = AsyncStream(lambda: self.chat(messages, stream=True, **options))
+        answer = AsyncStream(lambda given_up: cast(Stream, self.chat_until(given_up, messages, stream=True, **options)))
         return answer if stream else await answer.drain()
 
 
@@ -105,8 +110,8 @@ class AsyncStream:
     Computing is at most `async_worker.AHEAD` tokens ahead of the reader.
     """
 
-    def __init__(self, begin: Callable[[], Stream]) -> None:
-        self._begin: Callable[[], Stream] = begin
+    def __init__(self, begin: Begin) -> None:
+        self._begin: Begin = begin
         self._worker: AsyncWorker | None = None
         self._result: Generation | None = None
         self._failed = self._reports = self._drains = False

@@ -20,7 +20,7 @@ Item = Piece | PromptRead | Generation | BaseException
 class AsyncWorker:
     """One answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
 
-    def __init__(self, begin: Callable[[], Stream], *, reports: bool, drains: bool) -> None:
+    def __init__(self, begin: Callable[[Callable[[], bool]], Stream], *, reports: bool, drains: bool) -> None:
         """`reports`: also tell how far the prompt is read. `drains`: the result is wanted, and no pieces."""
         self._begin, self._loop, self._reports, self._drains = begin, asyncio.get_running_loop(), reports, drains
         self._items: asyncio.Queue[Item] = asyncio.Queue()
@@ -70,7 +70,7 @@ class AsyncWorker:
     def _begun(self) -> None:
         """Encode the prompt, and let the model's thread read the answer."""
         try:
-            self._stream = stream = self._begin()
+            self._stream = stream = self._begin(lambda: self._cancelled)
             self._reader = StreamReader(stream, self._put, reports=self._reports, drains=self._drains)
             if self._cancelled:
                 self._reader.cancel()

@@ -19,12 +19,14 @@ from edgellm.api.records import Generation
 from edgellm.api.stream import Stream
 from edgellm.api.tools import MAX_ROUNDS, Toolbox, check_tools, chosen, run_rounds, toolbox
 from edgellm.arguments import check_flag
+from edgellm.backends.base import never
 from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
 from edgellm.chat.channels import Reader
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.loading.drafts import Drafts
+from edgellm.loading.image_encoder import Stop, Watch
 from edgellm.loading.loaded import LoadedModel
 from edgellm.loading.tokenizing import answer_decoder
 from edgellm.sampling import Sampler
@@ -141,16 +143,16 @@ class Generating(AsyncTwins, Prompting):
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """Continue a prompt, and return the whole answer.
 
-        `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and
-        `edgellm.Image`. Options: `max_tokens` ("context" by default:
-        as many as the context holds; None for no limit), `stop` (a text or several that end the answer and are not part of it),
-        `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else),
-        `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
-        (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in `load`. Processors and
-        `progress` may be called in the thread of another call that is computed in the same step. `logprobs`: of each token and so
-        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`). `draft`: guess
-        tokens and check several in one step, while that pays; the answer is the same. "ngram" takes them from what was said before,
-        a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with this one; without
+        `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and `edgellm.Image`.
+        Options: `max_tokens` ("context" by default: as many as the context holds; None for no limit), `stop` (a text or several
+        that end the answer and are not part of it), `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before
+        all else), `progress` (a function (done, total), called with patches of images and before each step of a prompt), and the
+        fields of SamplingOptions (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in
+        `load`. Processors and `progress` may be called in the thread of another call that is computed in the same step. `logprobs`:
+        of each token and so many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`).
+        `draft`: guess tokens and check several in one step, while that pays; the answer is the same. "ngram" takes them from what
+        was said before, a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with
+        this one; without
         a `seed` it draws them, and the answer is another of the same distribution.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
@@ -164,10 +166,15 @@ class Generating(AsyncTwins, Prompting):
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
+        return self.stream_until(never, prompt, **options)
+
+    def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
+        """`stream`, whose images are given up where `given_up()` comes true."""
         source = self._source()
         model = source.maker.model
-        ids, vectors = prompt_of(model, prompt)
-        return source.maker.begin(ids, parse(options, context=model.context), source, vectors=vectors)
+        asked = parse(options, context=model.context)
+        ids, vectors = prompt_of(model, prompt, watch=Watch(given_up, asked.progress))
+        return source.maker.begin(ids, asked, source, vectors=vectors)
 
     @overload
     def infill(
@@ -213,6 +220,12 @@ class Generating(AsyncTwins, Prompting):
         `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options
         and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
+        return self.chat_until(never, messages, stream=stream, **options)
+
+    def chat_until(
+        self, given_up: Stop, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
+    ) -> Generation | Stream:
+        """`chat`, whose images are given up where `given_up()` comes true."""
         source = self._source()
         model = source.maker.model
         check_messages(messages)
@@ -238,7 +251,7 @@ class Generating(AsyncTwins, Prompting):
         asked = parse(own, context=model.context, more_stops=template.stops, stop_loops=True)
         seen = fit(
             messages,
-            encoder(model, template, tools, think, options.get("template_options")),
+            encoder(model, template, tools, think, options.get("template_options"), Watch(given_up, asked.progress)),
             lambda text: len(model.tokenizer.encode(text)),
             asked.context_policy or source.policy,
             context=model.context,

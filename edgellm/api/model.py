@@ -31,7 +31,8 @@ from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.engine.request import Scoring
 from edgellm.errors import ModelClosed, OptionError, SessionError
 from edgellm.loading.adapters import Asked
-from edgellm.loading.image_encoder import Rows
+from edgellm.loading.image_encoder import Progress as ImageProgress
+from edgellm.loading.image_encoder import Rows, Watch
 from edgellm.loading.loaded import LoadedModel, ModelInfo
 from edgellm.sampling import ResolvedOptions, SamplingKeywords
 from edgellm.sampling.logprobs import log_probabilities
@@ -111,15 +112,19 @@ class Model(Generating, AsyncEmbedding):
         """How well each document answers a query: (n,) float32 from 0 to 1, by a reranker. Errors as in `embed`."""
         return rerank(self._opened(), query, documents)
 
-    def embed_image(self, image: ImageSource | Image, *, image_tokens: int | None = None) -> Rows:
+    def embed_image(
+        self, image: ImageSource | Image, *, image_tokens: int | None = None, progress: ImageProgress | None = None
+    ) -> Rows:
         """The rows (n, d) float32 that stand for an image in a prompt, tile by tile where the model cuts it, its overview last.
 
         `image`: a path, bytes, a data URI, a Pillow image, an array (h, w, 3) of uint8, or an `edgellm.Image`. `image_tokens`: rows
         that it may take at most. With deepstack (Qwen3-VL) a row is followed by those that are added at the first layers.
+        `progress(done, total)` is called with patches while they are computed.
 
         Raises ImageError, OptionError where the model takes no images, ModelClosed, NumericError.
         """
-        return encode_image(self._loaded, image, image_tokens).rows
+        watch = Watch(progress=check_progress(progress, "(done, total) patches"))
+        return encode_image(self._loaded, image, image_tokens, watch).rows
 
     def session(
         self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None, adapters: Asked | None = None
@@ -220,9 +225,11 @@ class Model(Generating, AsyncEmbedding):
 
     def cancel(self) -> None:
         """End the answers that are being written or wait for their turn, from any thread, without waiting for that; nothing happens
-        where there are none.
+        where there are none. Images that are being encoded are given up, with an ImageError.
         """
         self.engine.cancel()
+        if self._loaded.encoder is not None:
+            self._loaded.encoder.cancel()
 
     def close(self) -> None:
         """Free threads, conversations and weights; running answers are cancelled first, and calls that wait raise ModelClosed.

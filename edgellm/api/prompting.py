@@ -19,6 +19,7 @@ from edgellm.chat import ChatTemplate, Message, encode_chat, shape_of, switch, t
 from edgellm.chat.images import Image
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.errors import OptionError
+from edgellm.loading.image_encoder import UNWATCHED, Watch
 from edgellm.loading.loaded import LoadedModel
 
 Prompt = str | Sequence["int | str | Image"] | npt.NDArray[np.integer]
@@ -69,10 +70,12 @@ class Prompting:
         return infilling.prompt(self._opened(), prefix, suffix, options)
 
 
-def prompt_of(model: LoadedModel, prompt: Prompt, name: str = "prompt") -> tuple[TokenIds, PromptVectors | None]:
+def prompt_of(
+    model: LoadedModel, prompt: Prompt, name: str = "prompt", watch: Watch = UNWATCHED
+) -> tuple[TokenIds, PromptVectors | None]:
     """A prompt's token ids, and the vectors of its images. Raises OptionError, NoTokenizer, ImageError."""
     if isinstance(prompt, list | tuple) and any(isinstance(part, str | Image) for part in prompt):
-        return woven(model, mixed_runs(model, prompt, name))
+        return woven(model, mixed_runs(model, prompt, name, watch))
     if not isinstance(prompt, str):
         return checked_ids(cast("Sequence[int]", prompt), model.n_vocab, name=name), None
     ids = model.tokenizer.encode(prompt, add_special=True)
@@ -82,14 +85,19 @@ def prompt_of(model: LoadedModel, prompt: Prompt, name: str = "prompt") -> tuple
 
 
 def encoder(
-    model: LoadedModel, template: ChatTemplate, tools: Toolbox | None, think: bool | None, template_options: object
+    model: LoadedModel,
+    template: ChatTemplate,
+    tools: Toolbox | None,
+    think: bool | None,
+    template_options: object,
+    watch: Watch = UNWATCHED,
 ) -> Callable[[Sequence[Message]], ChatPrompt]:
     """A function from messages to a prompt. Raises OptionError for options that do not fit the template."""
     extra = {**switch(thinking_of(template.source), think), **check_template_options(template_options)}
     shape = shape_of(template)
 
     def encode(messages: Sequence[Message]) -> ChatPrompt:
-        plain, found = with_marks(model, [_unpinned(message) for message in messages])
+        plain, found = with_marks(model, [_unpinned(message) for message in messages], watch)
         rendered = shape.render(plain, tools.messages if tools else None, **extra)
         if found:
             return ChatPrompt(rendered, *woven(model, marked_runs(model, rendered, found)))

@@ -16,14 +16,16 @@ from edgellm.chat.provenance import Span
 from edgellm.chat.templates import Message, Rendered
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.errors import OptionError, TemplateError
-from edgellm.loading.image_encoder import EncodedImage, Rows
+from edgellm.loading.image_encoder import UNWATCHED, EncodedImage, Rows, Watch
 from edgellm.loading.loaded import LoadedModel
 from edgellm.ops._spec import Given
 
 MOST_ROWS = 16384  # of an image
 
 
-def encode_image(model: LoadedModel, image: images.Source | images.Image, image_tokens: int | None = None) -> EncodedImage:
+def encode_image(
+    model: LoadedModel, image: images.Source | images.Image, image_tokens: int | None = None, watch: Watch = UNWATCHED
+) -> EncodedImage:
     """See `Model.embed_image`."""
     if model.encoder is None:
         raise OptionError(
@@ -36,7 +38,7 @@ def encode_image(model: LoadedModel, image: images.Source | images.Image, image_
     most = None if image_tokens is None else as_int(image_tokens)
     if image_tokens is not None and (most is None or not 1 <= most <= MOST_ROWS):
         raise OptionError(option="image_tokens", value=image_tokens, advice=f"give a number from 1 to {MOST_ROWS}")
-    return model.encoder.encode(images.read(source), most_rows=most)
+    return model.encoder.encode(images.read(source), most_rows=most, watch=watch)
 
 
 # --- prompts with images ----------------------------------------------------------------------------------------------
@@ -50,7 +52,7 @@ class Run(NamedTuple):
 Runs = list["Run | TokenIds | EncodedImage"]
 
 
-def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str) -> Runs:
+def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str, watch: Watch) -> Runs:
     """The parts of a list of texts, ids and images. Raises OptionError, ImageError."""
     runs: Runs = []
     ids: list[object] = []
@@ -59,7 +61,7 @@ def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str) -> Runs:
             runs.append(checked_ids(cast("Sequence[int]", ids), model.n_vocab, name=name))
             ids = []
         if isinstance(part, images.Image):
-            runs.append(encode_image(model, part))
+            runs.append(encode_image(model, part, watch=watch))
         elif isinstance(part, str):
             runs.append(Run(part))
         else:
@@ -67,7 +69,7 @@ def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str) -> Runs:
     return runs
 
 
-def with_marks(model: LoadedModel, messages: Sequence[Message]) -> tuple[list[Message], dict[str, EncodedImage]]:
+def with_marks(model: LoadedModel, messages: Sequence[Message], watch: Watch) -> tuple[list[Message], dict[str, EncodedImage]]:
     """Messages whose images are marks in texts, which nobody can have written, and the image of each mark."""
     found: dict[str, EncodedImage] = {}
     key = secrets.token_hex(8)
@@ -77,7 +79,7 @@ def with_marks(model: LoadedModel, messages: Sequence[Message]) -> tuple[list[Me
         if source is None:
             return part
         mark = f"[image {key} {len(found)}]"
-        found[mark] = encode_image(model, source)
+        found[mark] = encode_image(model, source, watch=watch)
         return {"type": "text", "text": mark}
 
     plain: list[Message] = []

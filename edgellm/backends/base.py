@@ -80,6 +80,7 @@ class StepBatch:
     state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2); (0, 2) where no layer is recurrent
     given: Given | None = None  # vectors in the place of some tokens
     patches: Patches | None = None  # of an encoder's step, whose output rows are those of `patches.outputs`
+    advanced: Callable[[float], None] | None = None  # called with the share of an encoder's step that is computed
 
     @classmethod
     def single(
@@ -263,6 +264,15 @@ class Profiled(Protocol):
 
     def profile(self, batch: StepBatch) -> StepTimes:
         """Compute a step, timed in parts."""
+        ...
+
+
+@runtime_checkable
+class Idle(Protocol):
+    """An executable that holds less memory between steps that are far apart."""
+
+    def release_buffers(self) -> None:
+        """Give the pages of its work buffers back to the system; the next step takes new ones. Outputs are gone."""
         ...
 
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from edgellm.arch.vision import load_encoder
 from edgellm.backends import find
-from edgellm.backends.base import BackendOptions, Executable, Segment, StepBatch, StepStopped
+from edgellm.backends.base import BackendOptions, Executable, Idle, Segment, StepBatch, StepStopped, never
 from edgellm.chat import images
 from edgellm.checkpoints.opening import open_model
-from edgellm.errors import ModelClosed, NumericError
+from edgellm.errors import ImageError, ModelClosed, NumericError
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import RING_MULTIPLE, MemoryLayout, plan_patches
 from edgellm.ops._spec import Patches
@@ -24,6 +24,18 @@ from edgellm.passes import optimise_encoder
 from edgellm.weights import WeightStore
 
 Rows = npt.NDArray[np.float32]
+Stop = Callable[[], bool]
+Progress = Callable[[int, int], None]
+
+
+class Watch(NamedTuple):
+    """A caller that waits for images to be encoded: whether it has given up, and a function that is called with patches."""
+
+    stop: Stop = never
+    progress: Progress | None = None
+
+
+UNWATCHED = Watch()
 KEPT_BYTES = 64 << 20  # of rows that were encoded, for prompts that repeat an image
 PATCHES_OF_STEP = 1024  # of tiles that are encoded together; a larger image has a step of its own
 
@@ -49,7 +61,7 @@ class EncodedImage:
 
 
 class ImageEncoder:
-    """An encoder with its weights. Its work buffers exist while it encodes."""
+    """An encoder with its weights. Its plan is kept for the next image; its work buffers take memory while it encodes."""
 
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
         """Raises the FormatErrors, BackendError."""
@@ -66,26 +78,34 @@ class ImageEncoder:
             gguf.close()
             raise
         self._lock, self._closed = threading.Lock(), False
+        self._closing, self._cancels = False, 0
+        self._executable: Executable | None = None  # with room for the largest step so far
         self._kept: dict[bytes, EncodedImage] = {}  # the one that was used last at the end
 
-    def encode(
-        self, pixels: images.Pixels, *, most_rows: int | None = None, stop: Callable[[], bool] = lambda: False
-    ) -> EncodedImage:
-        """The rows of a picture. Raises NumericError, ModelClosed where `stop()` comes true."""
-        fingerprint = images.fingerprint(pixels) + repr(most_rows).encode()
+    def encode(self, pixels: images.Pixels, *, most_rows: int | None = None, watch: Watch = UNWATCHED) -> EncodedImage:
+        """The rows of a picture. Raises NumericError, ImageError where it is given up or `cancel` is called, ModelClosed."""
+        fingerprint, cancels = images.fingerprint(pixels) + repr(most_rows).encode(), self._cancels
         with self._lock:
             if self._closed:
                 raise ModelClosed(f"{self.path}: the model was closed; load it again.")
             if (known := self._kept.pop(fingerprint, None)) is None:
-                known = self._seen(pixels, most_rows, fingerprint, stop)
+                known = self._seen(
+                    pixels,
+                    most_rows,
+                    fingerprint,
+                    lambda: self._closing or self._cancels != cancels or watch.stop(),
+                    watch.progress,
+                )
             self._kept[fingerprint] = known
             while len(self._kept) > 1 and sum(image.rows.nbytes for image in self._kept.values()) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
         return known
 
-    def _seen(self, pixels: images.Pixels, most_rows: int | None, fingerprint: bytes, stop: Callable[[], bool]) -> EncodedImage:
+    def _seen(
+        self, pixels: images.Pixels, most_rows: int | None, fingerprint: bytes, stop: Stop, progress: Progress | None
+    ) -> EncodedImage:
         tiles, side = images.tiles(pixels, self.spec, most_rows), self.spec.side_multiple
-        found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop)
+        found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop, progress)
         if not all(np.isfinite(rows).all() for rows in found):
             raise NumericError(f"{self.path}: an image became NaN or Inf values; the file may be damaged: fetch it again.")
         before, *after = images.texts(tiles, self.spec)
@@ -101,28 +121,62 @@ class ImageEncoder:
             pieces.append(text)
         return EncodedImage(tuple(pieces), fingerprint)
 
+    def cancel(self) -> None:
+        """Give up the images that are being encoded or wait for that, from any thread."""
+        self._cancels += 1
+
     def close(self) -> None:
-        """Give the file's pages back. Closing twice does nothing."""
+        """Give the file's pages back, once an image that is being encoded is given up. Closing twice does nothing."""
+        self._closing = True
         with self._lock:
             self._closed = True
             self._kept.clear()
+            if self._executable is not None:
+                self._executable.close()
+                self._executable = None
             self._weights.close()
 
-    def _encoded(self, each: Sequence[Patches], stop: Callable[[], bool]) -> list[Rows]:
-        steps = list(_steps(each))
-        layout = self._layout(max(_slots(step) for step in steps), max(sum(len(image.outputs) for image in step) for step in steps))
-        executable = find("cpu").prepare(self._graph, self._weights, layout, self._options)
+    def _encoded(self, each: Sequence[Patches], stop: Stop, progress: Progress | None) -> list[Rows]:
+        steps, found, done = list(_steps(each)), list[Rows](), 0
+        total = sum(len(image.places) for image in each)
+        executable = self._prepared(max(map(_slots, steps)), max(sum(len(image.outputs) for image in step) for step in steps))
         try:
-            return [rows for step in steps for rows in self._step(executable, step, stop)]
+            for step in steps:
+                n, before = sum(len(image.places) for image in step), done
+
+                def advanced(share: float, n: int = n, before: int = before) -> None:
+                    if progress is not None:
+                        progress(before + int(n * share), total)
+
+                found += self._step(executable, step, stop, advanced)
+                done += n
         except StepStopped as stopped:
-            raise ModelClosed("the image was cancelled while it was encoded.") from stopped
+            if self._closing:
+                raise ModelClosed(f"{self.path}: the model was closed while an image was encoded.") from stopped
+            raise ImageError("the image was cancelled while it was encoded.") from stopped
         finally:
-            executable.close()
+            if isinstance(executable, Idle):
+                executable.release_buffers()
+        return found
+
+    def _prepared(self, patches: int, rows: int) -> Executable:
+        """The executable, made again where a step is larger than all before it."""
+        kept = self._executable
+        if kept is None or kept.max_tokens < patches or kept.max_outputs < rows:
+            if kept is not None:
+                patches, rows = max(patches, kept.max_tokens), max(rows, kept.max_outputs)
+                self._executable = None
+                kept.close()
+            self._executable = find("cpu").prepare(self._graph, self._weights, self._layout(patches, rows), self._options)
+        assert self._executable is not None
+        return self._executable
 
     def _layout(self, patches: int, rows: int) -> MemoryLayout:
         return plan_patches([state for state in self._graph.states if isinstance(state, KVSpec)], patches=patches, rows=rows)
 
-    def _step(self, executable: Executable, step: Sequence[Patches], stop: Callable[[], bool]) -> Iterator[Rows]:
+    def _step(
+        self, executable: Executable, step: Sequence[Patches], stop: Stop, advanced: Callable[[float], None]
+    ) -> Iterator[Rows]:
         state, patches = executable.new_state(), _joined(step)
         n = len(patches.places)
         firsts = np.cumsum([0, *(len(image.places) for image in step)]).tolist()
@@ -134,7 +188,14 @@ class ImageEncoder:
         segments = tuple(Segment(state, first, len(image.places)) for first, image in zip(firsts, step, strict=False))
         positions = np.arange(n)
         batch = StepBatch(
-            np.zeros(n, np.int32), positions, positions, spans, patches.outputs.astype(np.int32), segments, patches=patches
+            np.zeros(n, np.int32),
+            positions,
+            positions,
+            spans,
+            patches.outputs.astype(np.int32),
+            segments,
+            patches=patches,
+            advanced=advanced,
         )
         outputs = executable.submit(batch).wait(stop)
         rows = np.concatenate([outputs[name] for name in self._outputs], axis=1)

@@ -8,9 +8,10 @@ and its bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
@@ -51,6 +52,14 @@ class AttentionWork:
     def has_merges(self) -> bool:
         """True if some of the listed work leaves partials to merge."""
         return bool(self._words[abi.WORK_N_MERGES])
+
+    def cut(self, count: int) -> Iterator[npt.NDArray[np.int64]]:
+        """The listed groups in `count` lists, none of which has partials to merge."""
+        for items in np.array_split(self._items[: self._words[abi.WORK_N_ITEMS]], count):
+            words = np.zeros(abi.WORK_ITEMS + items.size, np.int64)
+            words[abi.WORK_N_ITEMS], words[abi.WORK_MERGES_AT] = len(items), abi.WORK_ITEMS
+            words[abi.WORK_ITEMS :] = items.ravel()
+            yield words
 
     def fill(self, batch: StepBatch, memory_class: int, rows: Rows) -> None:
         """List the work of a step."""

@@ -117,6 +117,10 @@ class Arena:
         memory = self._blocks[self._block_of(start)][0]
         return memory[start - memory.ctypes.data : end - memory.ctypes.data]
 
+    @property
+    def blocks(self) -> list[npt.NDArray[np.uint8]]:
+        return [memory for memory, _, _ in self._blocks]
+
     def _grow(self, size: int) -> None:
         memory, start = aligned(size)
         self._blocks.append((memory, start, start + size))

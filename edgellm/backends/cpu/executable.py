@@ -16,6 +16,7 @@ from edgellm.backends.cpu.buffers import MODES, Mode
 from edgellm.backends.cpu.interleaving import interleave
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
+from edgellm.backends.cpu.parts import Slicer, parts
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import KERNEL, Clock, Timed, TimedProgram, by_kind
@@ -28,7 +29,9 @@ from edgellm.weights import WeightStore
 MAX_OUTPUTS = 32  # rows of logits in one step; 128k words in f32 are half a MiB a row
 MAX_SEGMENTS = 32  # conversations in one step
 PART = 2 << 30  # bytes of weights times tokens that are computed in one go
+ATTENTION_SHARE = 4  # bytes of a key times the tokens that see it are as much work as so many of weights
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
+SLICE = "executor:slice"  # for encoders, single products of whose steps take long
 
 
 def start() -> None:
@@ -56,7 +59,7 @@ def prepare(
     interleave(graph, weights, isa, system.usable_cores(), parallel, progress)
     plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
-    addresses = jit.kernel_addresses(plan.kernels | set(EXECUTOR), isa, linker, progress)
+    addresses = jit.kernel_addresses(plan.kernels | set(EXECUTOR) | ({SLICE} if plan.encodes else set()), isa, linker, progress)
     forget_library("libllvmlite")
     return CpuExecutable(plan, addresses, linker, isa)
 
@@ -109,9 +112,8 @@ class CpuExecutable:
         self._timed = dict[Mode, tuple[TimedProgram, Clock]]()
         self.busy_seconds = 0.0  # inside plans, of all steps
         self._programs = {mode: plan.program(addresses, mode) for mode in MODES}
-        self._read_by = {
-            mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))]) for mode in MODES
-        }
+        self._weight_bytes = {mode: np.array([plan.records[number].weight_bytes for number in plan.chosen(mode)]) for mode in MODES}
+        self._slice = addresses.get(SLICE, 0)
         self.pace = Pace(plan.max_tokens)
         self._outputs = {
             name: (plan.graph.nodes[value].rows, plan.output_array(value)) for name, value in plan.graph.outputs.items()
@@ -157,7 +159,7 @@ class CpuExecutable:
             if mode == "decode":
                 pool.run(self._programs[mode])
             else:
-                self._run_parts(pool, mode, len(batch.tokens), stop)
+                self._run_parts(pool, mode, batch, stop)
         finally:
             self.busy_seconds += time.perf_counter() - started
         rows, outputs = {"R": len(batch.output_rows), "S": len(batch.segments)}, dict[str, npt.NDArray[np.float32]]()
@@ -174,16 +176,33 @@ class CpuExecutable:
         self._plan.step.fill(batch)
         return self._pool, "decode" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "batch"
 
-    def _run_parts(self, pool: Pool, mode: Mode, tokens: int, stop: Callable[[], bool]) -> None:
+    def _run_parts(self, pool: Pool, mode: Mode, batch: StepBatch, stop: Callable[[], bool]) -> None:
         """Walk the plan in parts, so that Ctrl-C and `stop` need not wait for all of it."""
-        longest, began = 0.0, time.perf_counter()
-        for part in self._programs[mode].parts(self._read_by[mode] * tokens, PART):
+        tokens, longest, began, done = len(batch.tokens), 0.0, time.perf_counter(), 0
+        work, slicer = self._weight_bytes[mode] * tokens, None
+        if batch.patches is not None:
+            records = [self._plan.records[number] for number in self._plan.chosen(mode)]
+            seen = [int(span[:, 3].sum(dtype=np.int64)) for span in batch.spans]
+            work = work + [
+                0 if each.memory_class is None else each.key_bytes * seen[each.memory_class] // ATTENTION_SHARE for each in records
+            ]
+            slicer = Slicer(records, self._plan.step.attention_lists(), self._slice)
+        total = max(int(work.sum()), 1)
+        for part, size in parts(self._programs[mode], work, PART, slicer):
             if stop():
                 raise StepStopped
             pool.run(part)
-            ended = time.perf_counter()
+            ended, done = time.perf_counter(), done + size
             longest, began = max(longest, ended - began), ended
+            if batch.advanced is not None:
+                batch.advanced(min(done / total, 1.0))
         self.pace.note(tokens, longest)
+
+    def release_buffers(self) -> None:
+        """See backends.base.Idle."""
+        if self._pool is not None:
+            self._pool.settle()
+            self._plan.release_buffers()
 
     def profile(self, batch: StepBatch) -> StepTimes:
         """Run a step with time stamps; times by kind of kernel, longest first."""

@@ -1,12 +1,16 @@
-"""Pages of a library that will not be needed again: given back, so that they do not count as this process's memory."""
+"""Pages of libraries and buffers that are not needed for now: given back, so that they don't count as this process's memory."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 DONT_NEED = 4  # MADV_DONTNEED
 RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) .*?(\S*)$")
@@ -27,6 +31,14 @@ def forget_library(name: str) -> None:
         return
     for start, end in found:
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONT_NEED)
+
+
+def release_pages(block: npt.NDArray[np.uint8]) -> None:
+    """Let the system have the pages of an array until they are touched again, Linux only. Its contents are gone."""
+    start, end = (-(-block.ctypes.data // mmap.PAGESIZE), (block.ctypes.data + block.nbytes) // mmap.PAGESIZE)
+    if sys.platform == "linux" and end > start:
+        size = (end - start) * mmap.PAGESIZE
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start * mmap.PAGESIZE), ctypes.c_size_t(size), DONT_NEED)
 
 
 def clean_ranges(smaps: str, name: str) -> Iterator[tuple[int, int]]:

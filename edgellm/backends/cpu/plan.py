@@ -18,6 +18,7 @@ from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.barriers import Barriers, Use, partition_of_one
 from edgellm.backends.cpu.buffers import MODES, Arena, Argument, Kernel, Mode, PerThread, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
+from edgellm.backends.cpu.page_release import release_pages
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.record import Record, buffer_of
 from edgellm.backends.cpu.recurrent import RecurrentLayout
@@ -69,6 +70,7 @@ class PlanBuilder:
         self.values: dict[int, Value] = {}
         self._owner: dict[int, int] = {}  # view -> the node whose buffer it shares
         self._scratch: dict[int, int] = {}
+        self._refilled: list[npt.NDArray[np.uint8]] = []  # memory whose contents no step needs from the one before
         self._brought = set[int]()  # nodes whose memory is not the arena's
 
     # --- what emitters call -------------------------------------------------------------------------------------------
@@ -121,12 +123,22 @@ class PlanBuilder:
         """Memory of its own for node `index`, whose rows every step brings."""
         n = self.graph.nodes[index].n
         block, address = aligned(self.rows(index) * n * 4)
-        self.kept.append(block)
+        self._refilled.append(block)
         first = address - block.ctypes.data
         self.step.bring(block[first : first + self.rows(index) * n * 4].view(np.float32).reshape(-1, n), rows)
         self._brought.add(index)
         self.values[index] = Value(address, n * 4, n, -1 - index)
         return self.values[index]
+
+    @property
+    def encodes(self) -> bool:
+        """Whether its steps bring patches of images."""
+        return any(node.op == "pixels" for node in self.graph.nodes)
+
+    def release_buffers(self) -> None:
+        """Give back the pages of all values, of what steps bring, and of scratch."""
+        for block in (*self.arena.blocks, *self._refilled):
+            release_pages(block)
 
     def in_place(self, index: int, of: int) -> Value | None:
         """The buffer of node `of` for node `index`, where nothing else reads it any more; None where something does."""
@@ -182,7 +194,7 @@ class PlanBuilder:
         """Address of working memory of this size, shared by all records that ask for the same size."""
         if nbytes not in self._scratch:
             block, self._scratch[nbytes] = aligned(nbytes)
-            self.kept.append(block)
+            self._refilled.append(block)
         return self._scratch[nbytes]
 
     def output_array(self, index: int) -> npt.NDArray[np.float32]:

@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +20,13 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 class Program:
     """A table of records (threads, n, 32) that threads walk, each its own row of it."""
 
-    def __init__(self, table: npt.NDArray[np.int64]) -> None:
+    def __init__(self, table: npt.NDArray[np.int64], keeps: object = None) -> None:
+        """`keeps`: what its records have addresses of, where nothing else holds it."""
         assert table[0].flags.c_contiguous
-        self.table, self.threads = table, len(table)
+        self.table, self.threads, self._keeps = table, len(table), keeps
         self._words = np.zeros(abi.PROGRAM_WORDS, np.int64)
         self._words[:] = table.ctypes.data, table.shape[1], table.strides[0], self.threads
         self.address = int(self._words.ctypes.data)
-
-    def parts(self, work: npt.NDArray[np.int64], size: int) -> Iterator[Program]:
-        """The program in parts of about `size` work, cut where all threads meet. `work` (n + 1,): how much is done before each."""
-        begin = 0
-        for end in (np.flatnonzero(self.table[0, :-1, abi.BARRIER_AFTER]) + 1).tolist():
-            if work[end] - work[begin] >= size:
-                yield Program(self.table[:, begin:end])
-                begin = end
-        yield Program(self.table[:, begin:])
 
     @property
     def barriers(self) -> int:

@@ -113,6 +113,10 @@ class StepBlock:
             )
         return self._work[key]
 
+    def attention_lists(self) -> dict[int, AttentionWork]:
+        """The lists of attention's work by their address."""
+        return {work.address: work for work in self._work.values()}
+
     @property
     def has_merges(self) -> bool:
         """True if attention's partials have to be merged after the chunks of some layers."""

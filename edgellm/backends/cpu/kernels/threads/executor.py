@@ -26,6 +26,7 @@ TAKEN, CHUNKS = SEEN + abi.TAKEN * 8, abi.CHUNKS * 8
 REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
 AHEAD, AHEAD_BYTES = abi.AHEAD * 8, abi.AHEAD_BYTES * 8
 BARRIER_SPINS = abi.BARRIER_SPINS
+SLICED_KERNEL, SLICED_RECORD, SLICE, SLICES = (8 * (abi.FIRST_ARGUMENT + i) for i in range(4))
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -131,7 +132,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 pause()
                 spins += 1
 
-    return {"start": start, "walk": walk, "wait": wait}[variant]
+    def sliced(op, ith, nth):
+        """One slice of another record's work, which threads share: see `parts.py`."""
+        at, count = load_i64(op, SLICE), load_i64(op, SLICES)
+        call_kernel(load_i64(op, SLICED_KERNEL), load_i64(op, SLICED_RECORD), at * nth + ith, count * nth)
+
+    return {"start": start, "walk": walk, "wait": wait, "slice": sliced}[variant]
 
 
 def _sleep_while(e: Generic, address: Any, value: Any, timeout: Any) -> None:
