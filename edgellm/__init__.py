@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgellm.api.records import Event, Generation, LoadStats, Piece, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
     from edgellm.chat.images import Image
-    from edgellm.chat.tools import ToolCall
+    from edgellm.chat.tools import CallDelta, ToolCall
     from edgellm.errors import (
         BackendError,
         BadAlignment,
@@ -73,6 +73,7 @@ __all__ = [
     "BadType",
     "BadVersion",
     "BadVocab",
+    "CallDelta",
     "ContextFull",
     "DownloadError",
     "Duplicate",
@@ -133,6 +134,7 @@ _HOMES = {
     "Session": "edgellm.api.model",
     "Stats": "edgellm.api.records",
     "Stream": "edgellm.api.stream",
+    "CallDelta": "edgellm.chat.tools",
     "ToolCall": "edgellm.chat.tools",
     "AsyncStream": "edgellm.api.async_",
     "InstalledModel": "edgellm.api.installed",

@@ -77,6 +77,7 @@ class Answer(Request):
         self._text, self._thinking = bytearray(), bytearray()  # UTF-8: 50,000 pieces as str objects would be 3 MB
         self._piece: Piece | None = None  # for the reader
         self._end: StopReason | None = None  # why no token comes after the newest
+        self._thought = self._silent = 0  # tokens of thinking; those since the last that showed anything
         self._calls: list[ToolCall] = []
         self._logprobs: list[TokenLogprobs] = []
         self._drawn: list[TokenLogprobs] = []  # of the tokens that `sample` found
@@ -319,6 +320,9 @@ class Answer(Request):
         self._calls += calls
         self._text += shown.encode()
         self._thinking += thinking.encode()
+        self._silent += token is not None
+        if thinking or shown or calls or deltas:
+            self._thought, self._silent = self._thought + (self._silent if thinking else 0), 0
         logprobs = self._logprobs[self._shown - self.n_prompt - 1] if token is not None and self._logprobs else None
         return Piece(shown, token, thinking, logprobs, tuple(calls), tuple(deltas)), stopped
 
@@ -347,6 +351,7 @@ class Answer(Request):
             self._token_seconds,
             forgotten,
             *((drafter.drafted, drafter.accepted) if (drafter := self._spec.drafter) else (0, 0)),
+            self._thought,
         )
         logprobs = tuple(self._logprobs[: len(answer)]) if self._spec.logprobs is not None else None
         self.result = Generation(

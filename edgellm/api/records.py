@@ -102,6 +102,7 @@ class Stats:
     forgotten_messages: tuple[int, ...] = ()  # numbers in the list that `chat` was given: left out, or no longer seen at all
     drafted_tokens: int = 0  # that were guessed and checked
     accepted_tokens: int = 0  # of them: they were right
+    thinking_tokens: int = 0  # of those that were generated
 
     @property
     def computed_tokens(self) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar  # Any: of coroutines
 
 from starlette.requests import Request
@@ -19,6 +19,8 @@ from edgellm.server.problems import Problem, problem_of
 from edgellm.server.settings import PING_SECONDS, PROGRESS_SECONDS
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+Begin = Callable[[int], Awaitable[AsyncStream]]
 Chunks = AsyncGenerator[bytes, None]
 log = logging.getLogger("edgellm.server")
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
@@ -48,13 +50,37 @@ async def _ended(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Spaces:
+    """Leaves out white space that stands alone between calls, or between thinking and a call."""
+
+    def __init__(self) -> None:
+        self._held: Event | None = None
+        self._in_text = False
+
+    def push(self, event: Event) -> Iterator[Event]:
+        """What is to be shown, now that `event` came."""
+        held, self._held = self._held, None
+        if event.kind == "text":
+            if held is not None:
+                event = event._replace(text=held.text + event.text, logprobs=(*held.logprobs, *event.logprobs))
+            self._in_text = self._in_text or not event.text.isspace()
+            if not self._in_text:
+                self._held = event
+                return
+        elif event.kind in ("call_delta", "tool_call", "thinking"):
+            self._in_text = False
+        elif held is not None and event.result is not None and not event.result.tool_calls:
+            yield held
+        yield event
+
+
 async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncIterator[Event | None]:
     """The events of an answer; None where nothing came for `PING_SECONDS`, at first too.
 
     Events of the prompt count as nothing, unless `progress` asks for one every `PROGRESS_SECONDS`.
     """
     quiet = PROGRESS_SECONDS if progress else PING_SECONDS
-    events, pending, since = answer.events(), None, time.monotonic()
+    events, pending, since, spaces = answer.events(), None, time.monotonic(), Spaces()
     try:
         while True:
             pending = pending or asyncio.ensure_future(anext(events))
@@ -70,10 +96,65 @@ async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncIterato
             if event is not None and event.kind == "prompt" and time.monotonic() - since < quiet:
                 continue
             since = time.monotonic()
-            yield None if event is not None and event.kind == "prompt" and not progress else event
+            if event is None or event.kind == "prompt":
+                yield event if progress else None
+            else:
+                for each in spaces.push(event):
+                    yield each
     finally:
         if pending is not None:
             await _ended(pending)
+
+
+async def merged(sources: Sequence[AsyncGenerator[Item]], most: int) -> AsyncGenerator[tuple[int, Item]]:
+    """What several generators yield, with their numbers, as it comes; at most `most` of them run at a time, in their order."""
+    places, found = asyncio.Semaphore(most), asyncio.Queue[tuple[int, Item] | BaseException | None]()
+
+    async def drain(number: int, source: AsyncGenerator[Item]) -> None:
+        try:
+            async with places, contextlib.aclosing(source):
+                async for item in source:
+                    found.put_nowait((number, item))
+            found.put_nowait(None)
+        except Exception as error:
+            found.put_nowait(error)
+
+    tasks = [asyncio.ensure_future(drain(number, source)) for number, source in enumerate(sources)]
+    try:
+        left = len(tasks)
+        while left:
+            item = await found.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        await _ended(*tasks)
+
+
+async def choices(begin: Begin, n: int, most: int, *, progress: bool = False) -> AsyncGenerator[tuple[int, Event | None]]:
+    """The events of `n` answers to one prompt, with their numbers. It is computed once: the others begin with the first answer.
+
+    `begin(k)` begins one; `most` are written at a time.
+    """
+    read = asyncio.Event()
+
+    async def choice(number: int) -> AsyncGenerator[Event | None]:
+        try:
+            if number:
+                await read.wait()
+            async for event in pinged(await begin(number), progress=progress):
+                if event is not None and event.kind != "prompt":
+                    read.set()
+                yield event
+        finally:
+            read.set()
+
+    async with contextlib.aclosing(merged([choice(number) for number in range(n)], most)) as found:
+        async for each in found:
+            yield each
 
 
 class Streamed(Response):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from typing import Any  # Any: JSON
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import Event, ToolCall
+from edgellm import CallDelta, Event
 from edgellm.server.answers import defaults, note
 from edgellm.server.anthropic.requests import CountBody, MessagesBody
 from edgellm.server.anthropic.shapes import call_id, contents, ending, event, failed, usage
@@ -47,7 +46,7 @@ class Messages:
         async with self._models.use(body.model) as loaded:
             answer = await loaded.model.achat(body.conversation, **_options(request, loaded, body))
             note(request, loaded, answer)
-            more = {"content": contents(answer), **ending(loaded.model, answer, body.stops), "usage": usage(answer.stats)}
+            more = {"content": contents(answer), **ending(answer), "usage": usage(answer.stats, marked=body.marked)}
             return JSONResponse({**_head(body, loaded), **more})
 
     async def _stream(self, request: Request, body: MessagesBody) -> Chunks:
@@ -67,8 +66,9 @@ class Messages:
                     yield blocks.close()
                     if not blocks.count:
                         yield blocks.text("text", "") + blocks.close()
-                    delta = ending(loaded.model, item.result, body.stops)
-                    yield event("message_delta", delta=delta, usage=usage(item.result.stats)) + event("message_stop")
+                    delta = ending(item.result)
+                    counts = usage(item.result.stats, marked=body.marked)
+                    yield event("message_delta", delta=delta, usage=counts) + event("message_stop")
                 else:
                     yield blocks.push(item)
 
@@ -82,8 +82,10 @@ class Blocks:
 
     def push(self, item: Event) -> bytes:
         """The events for what came next."""
-        if item.kind == "tool_call" and item.tool_call is not None:
-            return self._call(item.tool_call)
+        if item.call_delta is not None:
+            return self._call(item.call_delta)
+        if item.tool_call is not None:
+            return self.close()
         return self.text(item.kind, item.text) if item.kind in ("text", "thinking") else b""
 
     def text(self, kind: str, text: str) -> bytes:
@@ -110,10 +112,14 @@ class Blocks:
         self.count += 1
         return event("content_block_start", index=self.count - 1, content_block=block)
 
-    def _call(self, call: ToolCall) -> bytes:
-        begun = self.close() + self._start("call", {"type": "tool_use", "id": call_id(call), "name": call.name, "input": {}})
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(dict(call.arguments), ensure_ascii=False)}
-        return begun + event("content_block_delta", index=self.count - 1, delta=delta) + self.close()
+    def _call(self, delta: CallDelta) -> bytes:
+        """A piece of a call; each call is a block."""
+        opening, kind = b"", f"call {delta.number}"
+        if self._open != kind:
+            block = {"type": "tool_use", "id": call_id(delta.id), "name": delta.name, "input": {}}
+            opening = self.close() + self._start(kind, block)
+        piece = {"type": "input_json_delta", "partial_json": delta.arguments}
+        return opening + event("content_block_delta", index=self.count - 1, delta=piece)
 
 
 def _options(request: Request, loaded: Loaded, body: MessagesBody) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class CountBody(BaseModel):
     def prompting(self, model: Model) -> dict[str, Any]:
         """Options of `chat` that change the prompt."""
         options: dict[str, Any] = {}
-        choice = (self.tool_choice or {}).get("type")
+        choice = self.tool_choice or {}
         tools = [
             {
                 "type": "function",
@@ -66,10 +66,10 @@ class CountBody(BaseModel):
             }
             for tool in self.tools or ()
             if isinstance(tool.get("input_schema"), dict)  # others are carried out by Anthropic's own servers
-            and (choice != "tool" or tool.get("name") == (self.tool_choice or {}).get("name"))
         ]
-        if tools and choice != "none":
-            options["tools"] = tools
+        if tools and choice.get("type") != "none":
+            wanted = {"any": "required", "tool": {"name": choice.get("name")}}.get(str(choice.get("type")))
+            options |= {"tools": tools, "tool_choice": wanted, "parallel_tool_calls": not choice.get("disable_parallel_tool_use")}
         thinks = self.thinking is not None and self.thinking.type != "disabled"
         if model.thinking == "optional":
             options["think"] = thinks
@@ -89,8 +89,10 @@ class MessagesBody(CountBody):
     output_config: dict[str, Any] | None = None
 
     @property
-    def stops(self) -> list[str]:
-        return [text for text in self.stop_sequences or () if text]
+    def marked(self) -> bool:
+        """A part of the prompt is marked to be cached."""
+        blocks = [self.tools, self.system, *(turn.content for turn in self.messages)]
+        return any("cache_control" in block for part in blocks if isinstance(part, list) for block in part)
 
     def options(self, model: Model) -> dict[str, Any]:
         """Options of `chat`."""
@@ -98,8 +100,8 @@ class MessagesBody(CountBody):
         for name in ("temperature", "top_p", "top_k"):
             if (value := getattr(self, name)) is not None:
                 options[name] = value
-        if self.stops:
-            options["stop"] = self.stops
+        if stops := [text for text in self.stop_sequences or () if text]:
+            options["stop"] = stops
         form = self.output_format or (self.output_config or {}).get("format")
         if isinstance(form, dict) and isinstance(form.get("schema"), dict):
             options["schema"] = form["schema"]

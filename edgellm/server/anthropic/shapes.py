@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm import Generation, Model, Stats, ToolCall
+from edgellm import Generation, Stats
 from edgellm.server.problems import CONTEXT_LENGTH, Problem
 
 KINDS = {
@@ -47,25 +46,24 @@ def failed(problem: Problem) -> bytes:
     return event("error", error=problem_body(problem)["error"])
 
 
-def usage(stats: Stats) -> dict[str, int]:
-    """Tokens; those that were cached are not among `input_tokens`."""
+def usage(stats: Stats, *, marked: bool) -> dict[str, int]:
+    """Tokens. All but the newest are cached for the next prompt, which is told where a part of the prompt was `marked` for that."""
+    computed = stats.prompt_tokens - stats.cached_tokens
     return {
-        "input_tokens": stats.prompt_tokens - stats.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": 1 if marked else computed,
+        "cache_creation_input_tokens": computed - 1 if marked else 0,
         "cache_read_input_tokens": stats.cached_tokens,
         "output_tokens": stats.generated_tokens,
     }
 
 
-def ending(model: Model, answer: Generation, stops: Sequence[str]) -> dict[str, Any]:
+def ending(answer: Generation) -> dict[str, Any]:
     """Why an answer ended, and the stop sequence where it was one."""
     if answer.tool_calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
-    if answer.stop_reason != "stop":
-        return {"stop_reason": REASONS[answer.stop_reason], "stop_sequence": None}
-    text = model.tokenizer.decode(answer.token_ids)
-    found = next((stop for stop in stops if stop in text), None)
-    return {"stop_reason": "stop_sequence" if found else "end_turn", "stop_sequence": found}
+    if answer.stop_reason == "stop" and answer.stop_text is None:  # a text of the template's
+        return {"stop_reason": "end_turn", "stop_sequence": None}
+    return {"stop_reason": REASONS[answer.stop_reason], "stop_sequence": answer.stop_text}
 
 
 def contents(answer: Generation) -> list[dict[str, Any]]:
@@ -73,12 +71,12 @@ def contents(answer: Generation) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if answer.thinking:
         blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": ""})
-    if answer.text or not answer.tool_calls:
+    if answer.text.strip() or not answer.tool_calls:
         blocks.append({"type": "text", "text": answer.text})
     return blocks + [
-        {"type": "tool_use", "id": call_id(call), "name": call.name, "input": dict(call.arguments)} for call in answer.tool_calls
+        {"type": "tool_use", "id": call_id(call.id), "name": call.name, "input": dict(call.arguments)} for call in answer.tool_calls
     ]
 
 
-def call_id(call: ToolCall) -> str:
-    return call.id if call.id.startswith("toolu_") else f"toolu_{call.id.removeprefix('call_')}"
+def call_id(given: str) -> str:
+    return given if given.startswith("toolu_") else f"toolu_{given.removeprefix('call_')}"

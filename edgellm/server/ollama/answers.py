@@ -15,6 +15,7 @@ from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.ollama.requests import ChatBody, GenerateBody, Generating, moment
+from edgellm.server.openai.requests import tools_of
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
 from edgellm.server.streaming import NDJSON, Chunks, pinged, streamed, unless_gone
@@ -43,7 +44,7 @@ class Answers:
         conversation = body.conversation
 
         async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
-            tools = {"tools": body.tools} if body.tools else {}
+            tools = tools_of(body.tools, body.tool_choice)
             options = {**options, **body.thinking(loaded.model), **tools}
             answer: AsyncStream = await loaded.model.achat(conversation, stream=True, **options)
             return answer

@@ -137,6 +137,7 @@ class ChatMessage(BaseModel, extra="allow"):
 class ChatBody(Generating):
     messages: list[ChatMessage] = []
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
 
     @property
     def conversation(self) -> list[dict[str, Any]]:

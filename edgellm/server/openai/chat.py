@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
 from typing import Any  # Any: JSON
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import AsyncStream, Event, Generation, Model, Stats, ToolCall
+from edgellm import CallDelta, Event, Generation, Model, Stats, ToolCall
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
-from edgellm.server.models import Models
+from edgellm.server.models import Loaded, Models
 from edgellm.server.openai.requests import ChatBody
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+from edgellm.server.streaming import SSE, Begin, Chunks, choices, streamed, unless_gone
 
 PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error", 429: "rate_limit_error"}
@@ -39,49 +39,78 @@ class Chat:
     async def _whole(self, request: Request, body: ChatBody) -> Response:
         async with self._models.use(body.model) as loaded:
             options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
-            answers = [await loaded.model.achat(body.conversation, **seeded(options, k)) for k in range(body.n or 1)]
+            if (body.n or 1) == 1:
+                answers = [await loaded.model.achat(body.conversation, **options)]
+            else:
+                events = choices(_beginner(loaded, body, options), body.n or 1, loaded.model.load_stats().parallel)
+                results = {index: event.result async for index, event in events if event is not None and event.result is not None}
+                answers = [results[index] for index in sorted(results)]
             note(request, loaded, *answers)
-            choices = [_choice(loaded.model, answer, index) for index, answer in enumerate(answers)]
+            found = [_choice(loaded.model, answer, index) for index, answer in enumerate(answers)]
             head = completion_head("chatcmpl", "chat.completion", loaded.name)
-            return JSONResponse({**head, "choices": choices, "usage": usage(answers), "timings": timings(answers[0].stats)})
+            return JSONResponse({**head, "choices": found, "usage": usage(answers), "timings": timings(answers[0].stats)})
 
     async def _stream(self, request: Request, body: ChatBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
             options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
             head = completion_head("chatcmpl", "chat.completion.chunk", loaded.name)
-            answers = list[Generation]()
-            for index in range(body.n or 1):
-                answer = await loaded.model.achat(body.conversation, stream=True, **seeded(options, index))
-                async for chunk in _chunks(loaded.model, answer, head, index):
-                    yield chunk
-                answers.append(answer.result)
+            n, most = body.n or 1, loaded.model.load_stats().parallel
+            writers = [Chunker(loaded.model, head, index) for index in range(n)]
+            async with contextlib.aclosing(choices(_beginner(loaded, body, options), n, most, progress=n == 1)) as events:
+                async for index, event in events:
+                    yield writers[index].push(event)
+            answers = [writer.result for writer in writers if writer.result is not None]
             note(request, loaded, *answers)
             if body.stream_options is not None and body.stream_options.include_usage:
                 yield sse({**head, "choices": [], "usage": usage(answers), "timings": timings(answers[0].stats)})
             yield DONE
 
 
-async def _chunks(model: Model, answer: AsyncStream, head: dict[str, Any], index: int) -> AsyncIterator[bytes]:
-    """One choice as chunks: the role once the prompt is accepted, the text, and the reason of its end."""
-    begun, calls = False, 0
-    async for event in pinged(answer, progress=True):
-        if not begun:
-            begun = True
-            yield _delta(head, index, {"role": "assistant", "content": ""})
+def _beginner(loaded: Loaded, body: ChatBody, options: dict[str, Any]) -> Begin:
+    """Begins one of several answers."""
+    return lambda index: loaded.model.achat(body.conversation, stream=True, **seeded(options, index))
+
+
+class Chunker:
+    """One choice as chunks: the role once the prompt is accepted, thinking, text and calls, and the reason of its end."""
+
+    def __init__(self, model: Model, head: dict[str, Any], index: int) -> None:
+        self.result: Generation | None = None
+        self._model, self._head, self._index, self._begun, self._calls = model, head, index, False, set[int]()
+
+    def push(self, event: Event | None) -> bytes:
+        """The chunks of what came next."""
+        first = b"" if self._begun else self._delta({"role": "assistant", "content": ""})
+        self._begun = True
+        return first + self._of(event)
+
+    def _of(self, event: Event | None) -> bytes:
         if event is None:
-            yield PING
-        elif event.prompt is not None:
-            yield f": prompt {event.prompt.done}/{event.prompt.total}\n\n".encode()
-        elif event.kind == "thinking":
-            yield _delta(head, index, {"reasoning_content": event.text, "reasoning": event.text})
-        elif event.kind == "text":
-            yield _delta(head, index, {"content": event.text}, logprobs_of(model, event))
-        elif event.kind == "tool_call" and event.tool_call is not None:
-            yield _delta(head, index, {"tool_calls": [{"index": calls, **call_of(event.tool_call)}]})
-            calls += 1
-        elif event.kind == "done" and event.result is not None:
-            last = {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish_reason(event.result)}
-            yield sse({**head, "choices": [last], "timings": timings(event.result.stats)})
+            return PING
+        if event.prompt is not None:
+            return f": prompt {event.prompt.done}/{event.prompt.total}\n\n".encode()
+        if event.kind == "thinking":
+            return self._delta({"reasoning_content": event.text, "reasoning": event.text})
+        if event.kind == "text":
+            return self._delta({"content": event.text}, logprobs_of(self._model, event))
+        if event.call_delta is not None:
+            return self._delta({"tool_calls": [self._call(event.call_delta)]})
+        if event.result is None:
+            return b""
+        self.result = event.result
+        last = {"index": self._index, "delta": {}, "logprobs": None, "finish_reason": finish_reason(event.result)}
+        return sse({**self._head, "choices": [last], "timings": timings(event.result.stats)})
+
+    def _call(self, delta: CallDelta) -> dict[str, Any]:
+        """A piece of a call; id and name come with the first."""
+        piece = {"index": delta.number, "function": {"arguments": delta.arguments}}
+        if delta.number in self._calls:
+            return piece
+        self._calls.add(delta.number)
+        return {**piece, "id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": delta.arguments}}
+
+    def _delta(self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
+        return sse({**self._head, "choices": [{"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": None}]})
 
 
 def seeded(options: dict[str, Any], index: int) -> dict[str, Any]:
@@ -110,12 +139,9 @@ def sse_problem(problem: Problem) -> bytes:
     return sse(problem_body(problem)) + DONE
 
 
-def _delta(head: dict[str, Any], index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
-    return sse({**head, "choices": [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}]})
-
-
 def _choice(model: Model, answer: Generation, index: int) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None if answer.tool_calls else answer.text}
+    said = answer.text.strip() or not answer.tool_calls
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text if said else None}
     if answer.thinking:
         message |= {"reasoning_content": answer.thinking, "reasoning": answer.thinking}
     if answer.tool_calls:
@@ -158,6 +184,7 @@ def usage(answers: list[Generation]) -> dict[str, Any]:
         "completion_tokens": written,
         "total_tokens": prompt + written,
         "prompt_tokens_details": {"cached_tokens": answers[0].stats.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": sum(each.stats.thinking_tokens for each in answers)},
     }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any  # Any: JSON
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import AsyncStream, Generation, Model
+from edgellm import AsyncStream, Event, Generation, Model
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
@@ -18,7 +19,7 @@ from edgellm.server.openai.chat import DONE, FINISH, PING, completion_head, seed
 from edgellm.server.openai.requests import Sampled
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+from edgellm.server.streaming import SSE, Begin, Chunks, choices, merged, streamed, unless_gone
 
 USUAL_TOKENS = 16  # of an answer whose request sets no limit, as OpenAI has it
 MOST_PROMPTS = 64
@@ -66,56 +67,79 @@ class Completions:
 
     async def _whole(self, request: Request, body: CompletionBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            model, choices, answers, prompts = loaded.model, list[dict[str, Any]](), list[Generation](), 0
-            options = {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
-            for prompt in body.prompts:
-                ids = await asyncio.to_thread(body.ids, model, prompt)
-                for k in range(body.n or 1):
-                    answer = await model.agenerate(ids, **seeded(options, k))
-                    choices.append(await _choice(model, body, ids, answer, len(choices)))
-                    answers.append(answer)
-                prompts += answers[-1].stats.prompt_tokens
+            model, options = loaded.model, {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
+            prompts = [await asyncio.to_thread(body.ids, model, prompt) for prompt in body.prompts]
+            found, listed = dict[int, Generation](), list[dict[str, Any]]()
+            async with contextlib.aclosing(_events(model, body, prompts, options)) as events:
+                async for index, event in events:
+                    if event is not None and event.result is not None:
+                        found[index] = event.result
+            answers, n = [found[index] for index in sorted(found)], body.n or 1
+            for index, answer in enumerate(answers):
+                listed.append(await _choice(model, body, prompts[index // n], answer, index))
             note(request, loaded, *answers)
-            head = completion_head("cmpl", "text_completion", loaded.name)
-            counts = _usage(prompts, answers)
-            return JSONResponse({**head, "choices": choices, "usage": counts, "timings": timings(answers[0].stats)})
+            head, counts = completion_head("cmpl", "text_completion", loaded.name), _usage(answers, n)
+            return JSONResponse({**head, "choices": listed, "usage": counts, "timings": timings(answers[0].stats)})
 
     async def _stream(self, request: Request, body: CompletionBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            model, answers, prompts, index = loaded.model, list[Generation](), 0, 0
-            options = {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
+            model, options = loaded.model, {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
+            prompts, n = [await asyncio.to_thread(body.ids, model, prompt) for prompt in body.prompts], body.n or 1
             head = completion_head("cmpl", "text_completion", loaded.name)
-            for prompt in body.prompts:
-                ids = await asyncio.to_thread(body.ids, model, prompt)
-                for k in range(body.n or 1):
-                    answer = model.astream(ids, **seeded(options, k))
-                    async for chunk in _chunks(model, body, ids, answer, head, index):
-                        yield chunk
-                    answers.append(answer.result)
-                    index += 1
-                prompts += answers[-1].stats.prompt_tokens
+            writers = [Chunker(model, body, ids, head, index * n + k) for index, ids in enumerate(prompts) for k in range(n)]
+            async with contextlib.aclosing(_events(model, body, prompts, options)) as events:
+                async for index, event in events:
+                    yield writers[index].push(event)
+            answers = [writer.result for writer in writers if writer.result is not None]
             note(request, loaded, *answers)
             if body.stream_options is not None and body.stream_options.include_usage:
-                yield sse({**head, "choices": [], "usage": _usage(prompts, answers), "timings": timings(answers[0].stats)})
+                yield sse({**head, "choices": [], "usage": _usage(answers, n), "timings": timings(answers[0].stats)})
             yield DONE
 
 
-async def _chunks(
-    model: Model, body: CompletionBody, ids: Sequence[int], answer: AsyncStream, head: dict[str, Any], index: int
-) -> AsyncIterator[bytes]:
-    echoed, at = not body.echo, 0
-    async for event in pinged(answer):
-        if not echoed and event is not None:
-            echoed, text = True, model.detokenize(ids)
-            at += len(text)
-            yield _chunk(head, index, text)
+async def _events(
+    model: Model, body: CompletionBody, prompts: Sequence[list[int]], options: dict[str, Any]
+) -> AsyncGenerator[tuple[int, Event | None]]:
+    """The events of all answers, with the numbers of their choices; as many at a time as the model writes."""
+    n, most = body.n or 1, model.load_stats().parallel
+
+    def beginner(ids: list[int]) -> Begin:
+        async def begin(k: int) -> AsyncStream:
+            return model.astream(ids, **seeded(options, k))
+
+        return begin
+
+    sources = [choices(beginner(ids), n, most) for ids in prompts]
+    async with contextlib.aclosing(merged(sources, max(1, most // n))) as found:
+        async for number, (k, event) in found:
+            yield number * n + k, event
+
+
+class Chunker:
+    """One choice as chunks: its prompt where that is echoed, the text, and the reason of its end."""
+
+    def __init__(self, model: Model, body: CompletionBody, ids: Sequence[int], head: dict[str, Any], index: int) -> None:
+        self.result: Generation | None = None
+        self._model, self._head, self._index, self._at = model, head, index, 0
+        self._echo = model.detokenize(ids) if body.echo else ""
+
+    def push(self, event: Event | None) -> bytes:
+        """The chunks of what came next."""
         if event is None:
-            yield PING
-        elif event.kind == "text":
-            yield _chunk(head, index, event.text, _logprobs(model, event.logprobs, at) if event.logprobs else None)
-            at += len(event.text)
-        elif event.kind == "done" and event.result is not None:
-            yield _chunk(head, index, "", None, FINISH[event.result.stop_reason])
+            return PING
+        echo, self._echo = self._echo, ""
+        self._at += len(echo)
+        return (_chunk(self._head, self._index, echo) if echo else b"") + self._of(event)
+
+    def _of(self, event: Event) -> bytes:
+        if event.kind == "text":
+            logprobs = _logprobs(self._model, event.logprobs, self._at) if event.logprobs else None
+            self._at += len(event.text)
+            return _chunk(self._head, self._index, event.text, logprobs)
+        if event.result is None:
+            return b""
+        self.result = event.result
+        return _chunk(self._head, self._index, "", None, FINISH[event.result.stop_reason])
 
 
 def _chunk(head: dict[str, Any], index: int, text: str, logprobs: dict[str, Any] | None = None, reason: str | None = None) -> bytes:
@@ -149,12 +173,15 @@ def _logprobs(model: Model, given: Sequence[Any], at: int, first: int | None = N
     return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
 
 
-def _usage(prompts: int, answers: Sequence[Generation]) -> dict[str, Any]:
-    written = sum(each.stats.generated_tokens for each in answers)
-    details = {"cached_tokens": answers[0].stats.cached_tokens}
+def _usage(answers: Sequence[Generation], n: int) -> dict[str, Any]:
+    """Tokens of a request, of each prompt once."""
+    prompts, written = (
+        sum(each.stats.prompt_tokens for each in answers[::n]),
+        sum(each.stats.generated_tokens for each in answers),
+    )
     return {
         "prompt_tokens": prompts,
         "completion_tokens": written,
         "total_tokens": prompts + written,
-        "prompt_tokens_details": details,
+        "prompt_tokens_details": {"cached_tokens": sum(each.stats.cached_tokens for each in answers[::n])},
     }

@@ -6,9 +6,8 @@ from typing import Any, Literal  # Any: JSON
 
 from pydantic import BaseModel, Field
 
-from edgellm import Model, OptionError
+from edgellm import Model
 from edgellm.server.parts import checked
-from edgellm.server.problems import Problem
 
 SAMPLING = (
     "temperature",
@@ -98,6 +97,7 @@ class ChatBody(Sampled):
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     think: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -114,9 +114,9 @@ class ChatBody(Sampled):
         options = self.sampling(default)
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
-        options |= form_of(self.response_format)
-        if tools := offered_tools(self.tools, self.tool_choice):
-            options["tools"] = tools
+        if self.response_format is not None:
+            options["response_format"] = self.response_format
+        options |= tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)
         extra = dict(self.chat_template_kwargs or {})
         think = self.think if self.think is not None else extra.pop("enable_thinking", None)
         if self.reasoning_effort is not None:
@@ -129,25 +129,22 @@ class ChatBody(Sampled):
         return options
 
 
-def form_of(given: dict[str, Any] | None) -> dict[str, Any]:
-    """The schema of a response_format. Raises Problem."""
-    kind = (given or {"type": "text"}).get("type")
-    if given is None or kind == "text":
-        return {}
-    described = given.get("json_schema")
-    if kind == "json_schema" and isinstance(described, dict) and isinstance(described.get("schema"), dict):
-        return {"schema": described["schema"]}
-    if kind == "json_object":
-        return {"schema": given["schema"] if isinstance(given.get("schema"), dict) else {"type": "object"}}
-    raise Problem(400, "response_format has no type that is supported; give text, json_object, or json_schema with a schema.")
-
-
-def offered_tools(given: list[dict[str, Any]] | None, choice: str | dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The functions that the model may call; tools of other kinds are left out. Raises OptionError."""
+def tools_of(
+    given: list[dict[str, Any]] | None, choice: str | dict[str, Any] | None, parallel: bool | None = None
+) -> dict[str, Any]:
+    """Options of `chat` for tools. Those that are no functions are left out, for servers of others carry them out."""
     tools = [tool for tool in given or () if tool.get("type", "function") == "function"]
-    if isinstance(choice, dict):
-        wanted = (choice.get("function") or choice).get("name")
-        tools = [tool for tool in tools if (tool.get("function") or tool).get("name") == wanted]
-        if not tools:
-            raise OptionError(f"tool_choice names {wanted!r}, which is not among the tools.")
-    return [] if choice == "none" else tools
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools", choice)
+        names = {_name(tool) for tool in allowed.get("tools") or ()}
+        tools, choice = [tool for tool in tools if _name(tool) in names], allowed.get("mode")
+    elif isinstance(choice, dict) and choice.get("type", "function") != "function":  # one that was left out
+        choice = None
+    wanted = "required" if choice == "any" else choice
+    if not tools or choice == "none":
+        return {} if not isinstance(wanted, dict) and wanted != "required" else {"tool_choice": wanted}
+    return {"tools": tools, "tool_choice": wanted, "parallel_tool_calls": parallel}
+
+
+def _name(tool: dict[str, Any]) -> Any:
+    return (tool.get("function") or tool).get("name")

@@ -115,7 +115,7 @@ def _finished(response: dict[str, Any], answer: Generation, items: list[dict[str
         "input_tokens": stats.prompt_tokens,
         "input_tokens_details": {"cached_tokens": stats.cached_tokens},
         "output_tokens": stats.generated_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": stats.thinking_tokens},
         "total_tokens": stats.prompt_tokens + stats.generated_tokens,
     }
     status = {"status": "incomplete", "incomplete_details": {"reason": cut}} if cut else {"status": "completed"}

@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import Any  # Any: JSON
 
-from edgellm import Event, Generation, ToolCall
+from edgellm import CallDelta, Event, Generation, ToolCall
 
 Item = dict[str, Any]
 
@@ -19,7 +19,7 @@ def identity(prefix: str) -> str:
 def items_of(answer: Generation) -> list[Item]:
     """All items of an answer."""
     found = [_reasoning(identity("rs"), answer.thinking, "completed")] if answer.thinking else []
-    if answer.text or not answer.tool_calls:
+    if answer.text.strip() or not answer.tool_calls:
         found.append(_message(identity("msg"), answer.text, "completed"))
     return found + [_call(call) for call in answer.tool_calls]
 
@@ -65,8 +65,10 @@ class Items:
 
     def push(self, event: Event) -> bytes:
         """The events for what came next."""
-        if event.kind == "tool_call" and event.tool_call is not None:
-            return self.close() + self._called(event.tool_call)
+        if event.call_delta is not None:
+            return self._called(event.call_delta)
+        if event.tool_call is not None:
+            return self._call_done(event.tool_call)
         if event.kind not in ("text", "thinking"):
             return b""
         opened = self.close() + self._open(event.kind) if self._kind != event.kind else b""
@@ -90,7 +92,7 @@ class Items:
         """The end of the item that is open."""
         kind, text = self._kind, "".join(self._texts)
         self._kind, self._texts = "", []
-        if not kind:
+        if kind not in ("text", "thinking"):
             return b""
         place = {**self._place(), "content_index": 0}
         if kind == "text":
@@ -102,13 +104,22 @@ class Items:
             events = self.event("response.reasoning_text.done", **place, text=text)
         return events + self._done(item)
 
-    def _called(self, call: ToolCall) -> bytes:
-        self._name = identity("fc")
-        item = _call(call, self._name)
-        events = self.event("response.output_item.added", output_index=len(self.done), item=_call(call, self._name, "in_progress"))
-        events += self.event("response.function_call_arguments.delta", **self._place(), delta=item["arguments"])
-        events += self.event("response.function_call_arguments.done", **self._place(), name=call.name, arguments=item["arguments"])
-        return events + self._done(item)
+    def _called(self, delta: CallDelta) -> bytes:
+        """A piece of a call; each is an item."""
+        opened = b""
+        if self._kind != f"call {delta.number}":
+            opened = self.close()
+            self._kind, self._name = f"call {delta.number}", identity("fc")
+            item = _call(ToolCall(delta.name, {}, delta.id), self._name, "in_progress")
+            opened += self.event("response.output_item.added", output_index=len(self.done), item=item)
+        if not delta.arguments:
+            return opened
+        return opened + self.event("response.function_call_arguments.delta", **self._place(), delta=delta.arguments)
+
+    def _call_done(self, call: ToolCall) -> bytes:
+        item, self._kind = _call(call, self._name), ""
+        done = self.event("response.function_call_arguments.done", **self._place(), name=call.name, arguments=item["arguments"])
+        return done + self._done(item)
 
     def _done(self, item: Item) -> bytes:
         finished = self.event("response.output_item.done", output_index=len(self.done), item=item)

@@ -8,7 +8,7 @@ from typing import Any, Literal  # Any: JSON
 from pydantic import BaseModel, Field
 
 from edgellm import Model
-from edgellm.server.openai.requests import form_of, offered_tools
+from edgellm.server.openai.requests import tools_of
 from edgellm.server.parts import Content, checked
 from edgellm.server.problems import Problem
 
@@ -66,8 +66,7 @@ class ResponsesBody(BaseModel):
             for tool in self.tools or ()
             if tool.get("type") == "function"
         ]
-        if tools := offered_tools(tools, self.tool_choice if isinstance(self.tool_choice, str) else _named(self.tool_choice)):
-            options["tools"] = tools
+        options |= tools_of(tools, self.tool_choice, self.parallel_tool_calls)
         effort = self.reasoning.effort if self.reasoning else None
         if effort is not None:
             options["template_options"] = {"reasoning_effort": effort}
@@ -91,12 +90,7 @@ class ResponsesBody(BaseModel):
             options["priority"] = "background"
         if self.truncation == "auto":
             options["context_policy"] = "drop-oldest-turns"
-        return options | form_of(form)
-
-
-def _named(choice: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A tool_choice that names a function; others, such as allowed_tools, leave the choice to the model."""
-    return choice if choice is not None and choice.get("type") == "function" else None
+        return options if form is None else {**options, "response_format": form}
 
 
 def _add(found: list[dict[str, Any]], item: Item, where: str) -> None:
