@@ -46,9 +46,11 @@ class Reference:
         """The outputs of an encoder's graph by name, of the patches of one image."""
         return self._run(np.zeros(len(patches.places), np.int64), patches=patches, coordinates=patches.places)
 
-    def output(self, name: str, tokens: Integers, positions: Integers | None = None, given: Given | None = None) -> Array:
-        """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence. `given`: vectors in the place of tokens."""
-        return self._run(tokens, positions, given=given, coordinates=None if given is None else given.coordinates)[name]
+    def output(self, name: str, tokens: Integers, positions: Integers | None = None, given: Given | None = None, types: Integers | None = None
+    ) -> Array:
+        """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence. `given`: vectors in the place of tokens;
+        `types`: 1 for those of the second text of a pair."""
+        return self._run(tokens, positions, given=given, types=types, coordinates=None if given is None else given.coordinates)[name]
 
     def _run(
         self,
@@ -57,12 +59,14 @@ class Reference:
         *,
         patches: Patches | None = None,
         given: Given | None = None,
+        types: Integers | None = None,
         coordinates: Positions | None = None,
     ) -> dict[str, Array]:
         self.patches, self.given, self.coordinates = patches, given, coordinates
         self.tokens = np.asarray(tokens, np.int64)
         self.positions = np.arange(len(self.tokens)) if positions is None else np.asarray(positions, np.int64)
         self.adapters = np.zeros(len(self.tokens), np.int64)
+        self.types = np.zeros_like(self.tokens) if types is None else np.asarray(types, np.int64)
         values: list[Array] = []
         for node in self.graph.nodes:
             values.append(self.evaluate(node, [values[value] for value in node.inputs]))

@@ -79,6 +79,7 @@ class StepBatch:
     segments: tuple[Segment, ...]  # in the order of their rows, without gaps
     state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2); (0, 2) where no layer is recurrent
     given: Given | None = None  # vectors in the place of some tokens
+    types: npt.NDArray[np.int32] | None = None  # (T,) 1 in the second text of a pair; None: all 0
     patches: Patches | None = None  # of an encoder's step, whose output rows are those of `patches.outputs`
     advanced: Callable[[float], None] | None = None  # called with the share of an encoder's step that is computed
 
@@ -109,10 +110,12 @@ class StepBatch:
         return self.given.coordinates - (self.positions - self.turned_by(kind))[:, None]
 
     def looked_up(self, source: str) -> npt.NDArray[np.integer]:
-        """(T,) what a table's rows are looked up by: "tokens", "positions", "adapters", or "first" for row 0."""
+        """(T,) what a table's rows are looked up by: "tokens", "positions", "adapters", or "types"."""
         if source == "adapters":
             return np.repeat([segment.adapters for segment in self.segments], [segment.n for segment in self.segments])
-        return self.positions if source == "positions" else self.tokens if source == "tokens" else np.zeros_like(self.tokens)
+        if source == "types":
+            return np.zeros_like(self.tokens) if self.types is None else self.types
+        return self.positions if source == "positions" else self.tokens
 
     @classmethod
     def joined(cls, steps: Sequence[StepBatch]) -> StepBatch:
@@ -152,6 +155,7 @@ class StepBatch:
                 (Segment(segment.state, 0, segment.n, segment.adapters),),
                 self.state_slots[first:end],
                 None if self.given is None else self.given.part(first, end),
+                types=None if self.types is None else self.types[first:end],
             )
 
 

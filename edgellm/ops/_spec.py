@@ -86,6 +86,7 @@ class Run(Protocol):
     coordinates: Positions | None  # (T, axes), where a token has more than its position
     patches: Patches | None  # where the rows are those of an image
     given: Given | None  # where some of the tokens are vectors
+    types: Positions  # (T,) 1 in the second text of a pair
     adapters: Positions  # (T,) the set of adapters of each row's conversation
     held: dict[int, Any]  # by state: whatever the ops that share it agree on
 

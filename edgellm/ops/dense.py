@@ -17,8 +17,9 @@ ONE = np.float32(1.0)
 
 
 # --- embed ------------------------------------------------------------------------------------------------------------
-def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions", "first"] = "tokens") -> Value:
-    """Rows of table `name` (rows, n), picked by token id or by position; "first": row 0 for every token.
+def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions", "types"] = "tokens") -> Value:
+    """Rows of table `name` (rows, n), picked by token id, by position or by the token's type: 1 in the
+    second text of a pair, else 0.
 
     Passes pick by the adapters of a conversation, too: "adapters".
     """
@@ -46,7 +47,7 @@ def learned_positions(graph: Graph) -> bool:
 
 
 def _check_embed(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    if node.attrs["source"] not in ("tokens", "positions", "first", "adapters"):
+    if node.attrs["source"] not in ("tokens", "positions", "types", "adapters"):
         yield f"has no source {node.attrs['source']}"
     integer(node, "rows")
 
@@ -56,7 +57,7 @@ def _embed_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _embed(run: Run, node: Node) -> Array:
-    rows = {"tokens": run.tokens, "positions": run.positions, "adapters": run.adapters, "first": np.zeros_like(run.tokens)}
+    rows = {"tokens": run.tokens, "positions": run.positions, "adapters": run.adapters, "types": run.types}
     return np.take(run.weight(node.weights[0]), rows[str(node.attrs["source"])], axis=0)
 
 

@@ -16,10 +16,10 @@ FeedForward = Callable[[Layer, Value], Value]
 
 
 def typed_embedding(model: Transformer) -> Value:
-    """(T, d) tokens; where a file has types, all of a text is "sentence A", the first one."""
+    """(T, d) tokens; where a file has types, a text is "sentence A", and the second of a pair "sentence B"."""
     x, g, keys = model.embed(), model.g, model.keys
     if "token_types.weight" in g.tensors:
-        x = add(g, x, embed(g, "token_types", keys.rows("token_types.weight"), keys.n_embd, "first"))
+        x = add(g, x, embed(g, "token_types", keys.rows("token_types.weight"), keys.n_embd, "types"))
     return x
 
 

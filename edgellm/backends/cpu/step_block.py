@@ -64,7 +64,7 @@ class StepBlock:
         self.positions = np.zeros(max_tokens, np.int32)
         self.adapters = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
-        self.zeros = np.zeros(max_tokens, np.int32)
+        self.types = np.zeros(max_tokens, np.int32)
         self.segments = np.zeros((max_segments, 2), np.int64)  # first row, rows
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
         self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)  # see KVCache.write_to
@@ -81,7 +81,7 @@ class StepBlock:
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
         """Indices of embedding rows."""
-        return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "first": self.zeros}[source]
+        return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "types": self.types}[source]
 
     def vectors(self, n: int, level: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The vector that each row of a step is, or -1; and where the pieces (n,) of a level are: see `_vectors`."""
@@ -131,6 +131,7 @@ class StepBlock:
         self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS] = n_tokens, n_outputs
         self.tokens[:n_tokens] = step.tokens
         self.positions[:n_tokens] = step.positions
+        self.types[:n_tokens] = 0 if step.types is None else step.types
         self.output_rows[:n_outputs] = step.output_rows
         for held, given in zip(self.spans, step.spans, strict=True):
             held[:n_tokens] = given
