@@ -46,11 +46,18 @@ class Reference:
         """The outputs of an encoder's graph by name, of the patches of one image."""
         return self._run(np.zeros(len(patches.places), np.int64), patches=patches, coordinates=patches.places)
 
-    def output(self, name: str, tokens: Integers, positions: Integers | None = None, given: Given | None = None, types: Integers | None = None
+    def output(
+        self,
+        name: str,
+        tokens: Integers,
+        positions: Integers | None = None,
+        given: Given | None = None,
+        types: Integers | None = None,
     ) -> Array:
         """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence. `given`: vectors in the place of tokens;
         `types`: 1 for those of the second text of a pair."""
-        return self._run(tokens, positions, given=given, types=types, coordinates=None if given is None else given.coordinates)[name]
+        coordinates = None if given is None else given.coordinates
+        return self._run(tokens, positions, given=given, types=types, coordinates=coordinates)[name]
 
     def _run(
         self,

@@ -29,6 +29,7 @@ def load(
     context_policy: ContextPolicy = "ring",
     pinned: int = 0,
     adapters: Asked = (),
+    pooling: str | None = None,
     mmproj: str | os.PathLike[str] | None = None,
     mmap: bool = True,
     mlock: bool = False,
@@ -57,6 +58,8 @@ def load(
     with the tools, and messages with `"pinned": True` that follow it. They take memory beside the context's.
     `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
     `model.session(adapters=...)` gives a conversation other scales.
+    `pooling`: how the rows of a text become its vector, "mean", "cls" or "last", instead of what the file says; a model that
+    writes text then embeds it.
     `mmproj`: the projector file that encodes images; None takes the one beside the model, where there is one, and "none" none.
     `mmap`: weights are used where the system caches the file, shared with other processes; False reads them into memory of this
     process's own, in huge pages where Linux has them, and repacks those that gain by it on x86 processors with VNNI (rows are
@@ -80,6 +83,7 @@ def load(
         prefix_cache=prefix_cache,
         pinned=pinned,
         adapters=adapters,
+        pooling=pooling,
         mmproj=mmproj,
         mmap=mmap,
         mlock=mlock,

@@ -11,16 +11,15 @@ from typing import Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.api import embed as embedding
 from edgellm.api.context_policy import ContextPolicy, check_policy
-from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
+from edgellm.api.embed import Embedding
 from edgellm.api.generating import AnswerMaker, Generating, Source
 from edgellm.api.generation_options import Priority, check_priority
 from edgellm.api.prompting import Prompt, prompt_of
 from edgellm.api.records import LoadStats, TokenLogprobs
-from edgellm.api.rerank import rerank
+from edgellm.api.rerank import Reranking
 from edgellm.api.vision import encode_image
-from edgellm.arguments import check_flag, check_progress
+from edgellm.arguments import check_progress
 from edgellm.chat import ChatTemplate, Thinking, thinking_of
 from edgellm.chat.images import Image
 from edgellm.chat.images import Source as ImageSource
@@ -29,7 +28,7 @@ from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.monitor import Engine
 from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.engine.request import Scoring
-from edgellm.errors import ModelClosed, OptionError, SessionError
+from edgellm.errors import ModelClosed, SessionError
 from edgellm.loading.adapters import Asked
 from edgellm.loading.image_encoder import Progress as ImageProgress
 from edgellm.loading.image_encoder import Rows, Watch
@@ -39,7 +38,7 @@ from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import Tokenizer
 
 
-class Model(Generating, AsyncEmbedding):
+class Model(Generating, Embedding, Reranking):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -84,33 +83,6 @@ class Model(Generating, AsyncEmbedding):
     def load_stats(self) -> LoadStats:
         """How busy the model is; from any thread, without waiting."""
         return LoadStats(len(self.engine.core.running), len(self.engine.core.waiting), self.engine.core.parallel)
-
-    def embed(self, texts: Texts, *, normalize: bool = True, progress: EmbedProgress | None = None) -> Vectors:
-        """Vectors (n, d) float32 of texts: a list of them, one, or the token ids of one.
-
-        The file says how the rows of a text become its vector (mean, cls, last, or the scores of a reranker's labels, which are
-        never normalised). `normalize`: every vector has the length 1, so that a dot product is the cosine. Many texts share a step;
-        on the CPU a text's vector is the same, bit for bit, whatever texts are beside it. `progress(done, of)` is called between
-        steps.
-
-        Raises OptionError for a model that writes text, ContextFull for a text that is longer than the context, NoTokenizer,
-        NumericError, ModelClosed.
-        """
-        model = self._opened()
-        normalize, progress = check_flag("normalize", normalize), check_progress(progress, "(done, of) texts")
-        if not self.info.pooling:
-            raise OptionError(
-                f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
-                "nomic-embed-text-v1.5, for embed."
-            )
-        ids = embedding.documents(model, texts)
-        embedding.check_lengths(ids, model)
-        vectors = embedding.compute(model, ids, progress)
-        return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
-
-    def rerank(self, query: str, documents: Sequence[str]) -> Vectors:
-        """How well each document answers a query: (n,) float32 from 0 to 1, by a reranker. Errors as in `embed`."""
-        return rerank(self._opened(), query, documents)
 
     def embed_image(
         self, image: ImageSource | Image, *, image_tokens: int | None = None, progress: ImageProgress | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any  # Any: metadata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from edgellm.api import embed as embedding
 from edgellm.api.embed import Vectors
+from edgellm.arguments import check_flag
 from edgellm.chat import template_variants
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import OptionError, shown
@@ -17,45 +18,90 @@ from edgellm.loading.loaded import LoadedModel
 from edgellm.tokenizer import Tokenizer
 
 TEMPLATE = "rerank"  # its name among a file's chat templates
-PLACES = re.compile(r"\{(query|document)\}")
-TWO_BETWEEN = "t5"  # vocabularies of XLM-RoBERTa, which put two ends between the texts of a pair
+PLACES = re.compile(r"(\{query\}|\{document\})")
+XLM_ROBERTA, BERT = "t5", "bert"  # kinds of vocabularies
 
 
-def rerank(model: LoadedModel, query: str, documents: Sequence[str]) -> Vectors:
-    """See `Model.rerank`."""
+class Pair(NamedTuple):
+    """A query with a document, as the model reads them."""
+
+    ids: TokenIds
+    types: TokenIds  # 1 for the tokens of the document, where the model tells both apart
+
+
+class Reranking:
+    """The calls of a reranker."""
+
+    def _opened(self) -> LoadedModel:
+        """Raises ModelClosed."""
+        raise NotImplementedError
+
+    def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
+        """How well each document answers a query: (n,) float32 from 0 to 1, in the order of the documents.
+
+        Pairs have the form that the model was trained with: a template in the file, or both texts with the separators of its
+        tokenizer. `truncate`: cut documents to the context. Errors as in `embed`.
+        """
+        return rerank(self._opened(), query, documents, truncate)
+
+    async def arerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
+        """`rerank` without blocking the event loop; cancelling the task ends the computing within a step."""
+        model = self._opened()
+        return await embedding.cancellable(lambda stop: rerank(model, query, documents, truncate, stop))
+
+
+def rerank(model: LoadedModel, query: str, documents: Sequence[str], truncate: bool, stop: Callable[[], bool] = bool) -> Vectors:
+    """See `Reranking.rerank`."""
     if not isinstance(query, str):
         raise OptionError(f"query={shown(query)} is not a text; give a str.")
     if isinstance(documents, str) or not isinstance(documents, Sequence) or not all(isinstance(each, str) for each in documents):
         raise OptionError("documents is not a list of texts; give a list of str.")
     if model.info.pooling != "rank":
         raise OptionError(f"{model.path.name} is no reranker; take one, such as bge-reranker-v2-m3, for rerank.")
-    if not documents:
-        return np.empty(0, np.float32)
-    metadata, file = model.metadata, str(model.path)
-    pairs = _pairs(model.tokenizer, query, documents, metadata, file)
-    embedding.check_lengths(pairs, model)
-    scores = embedding.compute(model, pairs)[:, 0]
-    found: Vectors = scores.astype(np.float32)  # of a decoder they are probabilities
-    return found if TEMPLATE in template_variants(metadata, file=file) else (1 / (1 + np.exp(-found))).astype(np.float32)
-
-
-def _pairs(tokenizer: Tokenizer, query: str, documents: Sequence[str], metadata: Mapping[str, Any], file: str) -> list[TokenIds]:
-    """Token ids of the query with each document."""
-    template = template_variants(metadata, file=file).get(TEMPLATE)
+    room = model.context if check_flag("truncate", truncate) else None
+    template = template_variants(model.metadata, file=str(model.path)).get(TEMPLATE)
     if template is not None:
-        return [_filled(tokenizer, template, {"query": query, "document": each}) for each in documents]
-    first, end = tokenizer.encode(query), metadata.get("tokenizer.ggml.model") == TWO_BETWEEN and tokenizer.eos_id
-    between = [end] if isinstance(end, int) and not isinstance(end, bool) else []
-    begins = int(tokenizer.add_bos)
-    return [np.array([*first, *between, *tokenizer.encode(each)[begins:]], np.int32) for each in documents]
+        pairs = [_filled(model.tokenizer, template, query, each, room) for each in documents]
+    else:
+        pairs = _joined(model, query, documents, room)
+    embedding.check_lengths([pair.ids for pair in pairs], model)
+    found = embedding.compute(model, [pair.ids for pair in pairs], types=[pair.types for pair in pairs], stop=stop)
+    scores: Vectors = found[:, 0].astype(np.float32)
+    # Of a decoder they are probabilities already.
+    return scores if model.causal else (1 / (1 + np.exp(-scores))).astype(np.float32)
 
 
-def _filled(tokenizer: Tokenizer, template: str, texts: Mapping[str, str]) -> TokenIds:
-    """A template with texts in its places, whose control tokens are those of the template alone."""
-    text, trusted = "", list[tuple[int, int]]()
-    for part in re.split(r"(\{query\}|\{document\})", template):
-        match = PLACES.fullmatch(part)
-        if match is None and part:
+def _joined(model: LoadedModel, query: str, documents: Sequence[str], room: int | None) -> list[Pair]:
+    """Pairs as `tokenizers` makes them: [CLS] query [SEP] document [SEP] of BERT, <s> query </s></s> document </s> of XLM-R."""
+    tokenizer, kind = model.tokenizer, model.metadata.get("tokenizer.ggml.model")
+    first, begins, ends = tokenizer.encode(query), int(tokenizer.add_bos), int(tokenizer.add_eos)
+    if kind == XLM_ROBERTA and tokenizer.eos_id is not None:
+        first.append(tokenizer.eos_id)
+    pairs = []
+    for document in documents:
+        second = tokenizer.encode(document)[begins:]
+        if room is not None and len(first) + len(second) > room:
+            second = second[: max(room - len(first) - ends, 0)] + second[len(second) - ends :]
+        types = np.repeat(np.array([0, kind == BERT and begins], np.int32), [len(first), len(second)])
+        pairs.append(Pair(np.array([*first, *second], np.int32), types))
+    return pairs
+
+
+def _filled(tokenizer: Tokenizer, template: str, query: str, document: str, room: int | None) -> Pair:
+    """A template with texts in its places; the document is cut where they are more than `room` tokens."""
+    ids = _encoded(tokenizer, template, query, document)
+    while room is not None and len(ids) > room and document:
+        fewer = tokenizer.decode(tokenizer.encode(document, add_special=False)[: room - len(ids)])
+        document = fewer if len(fewer) < len(document) else document[: len(document) // 2]
+        ids = _encoded(tokenizer, template, query, document)
+    return Pair(np.array(ids, np.int32), np.zeros(len(ids), np.int32))
+
+
+def _encoded(tokenizer: Tokenizer, template: str, query: str, document: str) -> list[int]:
+    """Token ids, whose control tokens are those of the template alone."""
+    text, trusted, texts = "", list[tuple[int, int]](), {"{query}": query, "{document}": document}
+    for part in PLACES.split(template):
+        if part and part not in texts:
             trusted.append((len(text), len(text) + len(part)))
-        text += part if match is None else texts[match[1]]
-    return np.array(tokenizer.encode_trusted(text, trusted), np.int32)
+        text += texts.get(part, part)
+    return tokenizer.encode_trusted(text, trusted)

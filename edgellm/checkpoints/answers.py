@@ -1,4 +1,4 @@
-"""Recognises folders of Qwen3's rerankers, which are causal models whose answers to a prompt are compared."""
+"""Recognises folders of rerankers that are causal models, whose answers to a prompt are compared."""
 
 from __future__ import annotations
 
@@ -7,42 +7,40 @@ from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 from edgellm.checkpoints.config import folder_name
+from edgellm.checkpoints.families._answering import ANSWER_IDS, BY_TYPE
 from edgellm.checkpoints.families.encoders import ranks
-from edgellm.checkpoints.families.qwen3 import ANSWER_IDS, ANSWERS
 from edgellm.checkpoints.pooling import CONFIG, modules
 from edgellm.errors import BadVocab, Unsupported
 from edgellm.formats.mapped import MappedFile
 from edgellm.formats.safetensors import read_json
 
-NAMES = ("qwen3-reranker", "qwen3-vl-reranker")
-HEADINGS = tuple(f"# {name}" for name in NAMES)
 MAX_BYTES = 1 << 20  # of a README that is looked through
 
 
 def answer_settings(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The ids of the answers' tokens, {} for folders of other models.
 
-    A module of sentence-transformers names them; else they are those of "yes" and "no", where the folder's name, an older one or
-    a heading of its README says that it is such a model, as llama.cpp's converter has it. Raises Unsupported, BadVocab.
+    A module of sentence-transformers names them; else they are those of the family's answers, where the folder's name, an older
+    one or a heading of its README says that it is such a model, as llama.cpp's converter has it. Raises Unsupported, BadVocab.
     """
-    answers = str(config.get("model_type")).startswith("qwen3") and not ranks(config)
+    answers = BY_TYPE.get(str(config.get("model_type"))) if not ranks(config) else None
     for kind, place in modules(folder):
         if kind == "LogitScore":
             settings = read_json(MappedFile(os.path.join(place, CONFIG)))
             ids = [settings.get("true_token_id"), settings.get("false_token_id")]
-            if not answers or any(type(token) is not int for token in ids):
+            if answers is None or any(type(token) is not int for token in ids):
                 raise Unsupported("scores texts by tokens in a way that GGUF has no place for", file=place, field=kind)
             return {ANSWER_IDS: ids}
     called = f"{folder_name(folder)} {config.get('_name_or_path')}".lower()
-    if not answers or not (any(name in called for name in NAMES) or any(heading in _readme(folder) for heading in HEADINGS)):
+    if answers is None or not any(name in called or f"# {name}" in _readme(folder) for name in answers.names):
         return {}
     path = os.path.join(folder, "tokenizer.json")
     model = read_json(MappedFile(path)).get("model") if os.path.isfile(path) else None
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
-    ids = [vocabulary.get(text) for text in ANSWERS] if isinstance(vocabulary, Mapping) else []
+    ids = [vocabulary.get(text) for text in answers.texts] if isinstance(vocabulary, Mapping) else []
     if not ids or any(type(token) is not int for token in ids):
         raise BadVocab(
-            f"is a reranker, whose answers {' and '.join(ANSWERS)} must be tokens of its tokenizer.json; download the folder again",
+            f"is a reranker, whose answers {' and '.join(answers.texts)} must be in its tokenizer.json; download the folder again",
             file=folder,
             field="vocab",
         )

@@ -22,7 +22,7 @@ from edgellm.errors import EdgeError
 
 INTERRUPTED = 130  # 128 + SIGINT, as Typer returns it
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a program that a closed pipe ended
-ANSWERS = ("run", "chat", "embed")  # commands whose output is incomplete where its reader leaves
+ANSWERS = ("run", "chat", "embed", "rerank")  # commands whose output is incomplete where its reader leaves
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 COMMANDS = (  # in the order of --help
@@ -37,6 +37,7 @@ COMMANDS = (  # in the order of --help
     "tokenize",
     "bench",
     "embed",
+    "rerank",
     "doctor",
     "convert",
     "quantize",

@@ -62,7 +62,7 @@ class Chosen:
 NONE = Chosen()
 WEIGHTS = (loading.MMAP, loading.MLOCK, loading.FORCE)
 SERVER = (loading.PARALLEL, loading.QUEUE, loading.PREFIX_CACHE)  # where many answers are written
-LOADING = tuple(row for row in loading.LOADING if row not in (*WEIGHTS, *SERVER))
+LOADING = tuple(row for row in loading.LOADING if row not in (*WEIGHTS, *SERVER, loading.POOLING))
 CHAT = (
     generation.MAX_TOKENS,
     *SAMPLING,

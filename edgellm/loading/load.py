@@ -35,7 +35,8 @@ from edgellm.loading.tokenizing import BackgroundTokenizer
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions
-from edgellm.options.loading import PARALLEL, QUEUE
+from edgellm.ops.pool import POOLINGS
+from edgellm.options.loading import PARALLEL, POOLING, QUEUE
 from edgellm.options.table import TABLE
 from edgellm.passes import optimise
 from edgellm.passes.images import with_images
@@ -60,6 +61,7 @@ class LoadOptions:
     prefix_cache: str | None = None
     pinned: int = 0
     adapters: Asked = ()
+    pooling: str | None = None
     mmproj: str | os.PathLike[str] | None = None
     mmap: bool = True
     mlock: bool = False
@@ -76,6 +78,7 @@ class LoadOptions:
             parallel=PARALLEL.number(self.parallel) or 1,
             queue=QUEUE.number(self.queue),
             prefix_cache=_check_size(self.prefix_cache),
+            pooling=_check_pooling(self.pooling),
             sinks=contexts.check_sinks(self.sinks),
             pinned=contexts.check_pinned(self.pinned),
             force=check_flag("force", self.force),
@@ -91,6 +94,7 @@ class LoadOptions:
 class Setup:
     """A graph for a context, a back end, and the memory of its conversations."""
 
+    keys: Keys
     graph: Graph
     plain: Graph  # before it was optimised
     place: Place
@@ -107,6 +111,9 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
     with ExitStack() as opened:
         gguf = open_model(path)
         opened.callback(gguf.close)
+        if options.pooling is not None:
+            number = POOLINGS.index(options.pooling) + 1
+            gguf.metadata = {**gguf.metadata, f"{architecture_of(gguf)}.pooling_type": number}
         if gguf.nbytes < SMALL_MODEL:
             options = replace(options, threads=1, threads_batch=1)
         find(architecture_of(gguf), gguf.path)
@@ -167,14 +174,14 @@ def _setup(gguf: GGUFFile, options: LoadOptions, encoder: ImageEncoder | None, c
     if not (options.force or ample):
         needed = estimate.need(place.backend, gguf, optimised, layout, backend_options, copied=copied)
         estimate.check(needed, context, gguf.path)
-    return Setup(optimised, graph, place, layout, backend_options, context, kv_type)
+    return Setup(keys, optimised, graph, place, layout, backend_options, context, kv_type)
 
 
 def _prepare(
     gguf: GGUFFile, options: LoadOptions, setup: Setup, encoder: ImageEncoder | None, notes: str, opened: ExitStack
 ) -> LoadedModel:
     """Weights, tokenizer and executable; `opened` closes them where one fails."""
-    keys, graph, backend = Keys(gguf), setup.graph, setup.place.backend
+    keys, graph, backend = setup.keys, setup.graph, setup.place.backend
     defaults = model_defaults(gguf.metadata, gguf.path)
     backend.start()
     weight_memory.hold(gguf, copied=not options.mmap, locked=options.mlock, progress=options.progress)
@@ -198,7 +205,7 @@ def _prepare(
         state_bytes=info.kv_bytes,
     )
     by_axes = encoder is not None and bool(rope_axes(gguf))
-    loaded = LoadedModel(engine, info, gguf.metadata, tokenizer, adapters, encoder, by_axes, defaults)
+    loaded = LoadedModel(engine, info, gguf.metadata, tokenizer, adapters, encoder, keys.causal, by_axes, defaults)
     saved_bytes = 0 if is_off() else bytes_of(options.prefix_cache or "off") or 0
     if saved_bytes and not (graph.embeds or executable.runs_ahead):
         written = os.stat(gguf.path)
@@ -220,6 +227,12 @@ def _check_size(prefix_cache: object) -> str | None:
     if prefix_cache is None or (isinstance(prefix_cache, str) and bytes_of(prefix_cache) is not None):
         return prefix_cache
     raise OptionError(option="prefix_cache", value=prefix_cache, advice="give a size such as 500M or 4G, or off")
+
+
+def _check_pooling(pooling: str | None) -> str | None:
+    """Raises OptionError."""
+    POOLING.check(pooling)
+    return pooling
 
 
 def _memory(graph: Graph, place: Place, context: int, kv_type: str, trained: int, options: LoadOptions) -> MemoryLayout:
@@ -252,7 +265,7 @@ def _info(
     place: str,
     vision: Vision | None,
 ) -> ModelInfo:
-    keys = Keys(gguf)
+    keys = setup.keys
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes

@@ -70,6 +70,7 @@ class LoadedModel:
     background_tokenizer: BackgroundTokenizer
     adapters: AdapterSets | None = None
     encoder: ImageEncoder | None = None
+    causal: bool = True  # False: of encoders, whose tokens see the whole text
     turns_by_axes: bool = False  # rotary positions are those of rows and columns in images
     sampling_defaults: Mapping[str, int | float] | None = None
 

@@ -89,6 +89,15 @@ ADAPTERS = Option(
     help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
     part="loading",
 )
+POOLING = Option(
+    name="pooling",
+    values=("mean", "cls", "last"),
+    usual="what the file says",
+    flags=("--pooling",),
+    metavar="NAME",
+    help="How the rows of a text become its vector: mean, cls or last.",
+    part="loading",
+)
 MMPROJ = Option(
     name="mmproj",
     usual="the projector beside the model",
@@ -156,5 +165,5 @@ PREFIX_CACHE = Option(
 
 LOADING = (
     *(CONTEXT, THREADS, THREADS_BATCH, BACKEND, KV_TYPE, PARALLEL, QUEUE, PREFIX_CACHE),
-    *(SINKS, PINNED, ADAPTERS, MMPROJ, MMAP, MLOCK, FORCE),
+    *(SINKS, PINNED, ADAPTERS, POOLING, MMPROJ, MMAP, MLOCK, FORCE),
 )

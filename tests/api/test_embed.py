@@ -28,6 +28,7 @@ from edgellm.memory.documents import first_slots, place
 from edgellm.memory.layout import plan_documents
 from edgellm.passes import optimise
 from edgellm.reference import Reference
+from edgellm.tokenizer.tokenizer import Manners
 from edgellm.weights import WeightStore
 
 Vectors = npt.NDArray[np.float32]
@@ -265,3 +266,78 @@ def test_windows_reach_to_both_sides() -> None:
     assert both[:, 2:].tolist() == [[0, 3], [0, 4], [0, 5], [1, 4], [2, 3]]
     assert past[:, 2:].tolist() == [[0, 1], [0, 2], [1, 2], [2, 2], [3, 2]]
     assert side_by_side[:, 2:].tolist() == [[0, 1], [0, 2], [2, 1], [2, 2], [4, 1]]
+
+
+def test_fewer_dimensions_are_normalised_again(tmp_path: Path) -> None:
+    with loaded(tiny_model(tmp_path / "m.gguf", "bert", tokenizer="spm")) as model:
+        raw = model.embed(["Once upon", "a time"], normalize=False)
+        assert np.array_equal(model.embed(["Once upon", "a time"], normalize=False, dimensions=8), raw[:, :8])
+        short = model.embed(["Once upon", "a time"], dimensions=8)
+        assert np.allclose(short, raw[:, :8] / np.linalg.norm(raw[:, :8], axis=1, keepdims=True), atol=1e-6)
+        for wrong in (0, 65, "8", True):
+            with pytest.raises(OptionError, match=r"dimensions=.*from 1 to 64"):
+                model.embed("a", dimensions=wrong)
+        with pytest.raises(OptionError, match="dimension is not an option of embed"):
+            model.embed("a", dimension=8)  # type: ignore[call-overload]  # what is tested
+
+
+def test_texts_are_cut_and_counted_on_request(tmp_path: Path) -> None:
+    with loaded(tiny_model(tmp_path / "m.gguf", "bert", tokenizer="spm"), context=16) as model:
+        long = "Once upon a time there was a model."
+        ids = model.tokenize(long)
+        vectors, counts = model.embed(["a", long], truncate=True, return_counts=True)
+        assert counts.tolist() == [len(model.tokenize("a")), 16] and len(ids) > 16
+        assert np.array_equal(vectors[1], model.embed(ids[:16])[0])
+        with pytest.raises(ContextFull):
+            model.embed(long)
+        model.tokenizer._manners = Manners(begin=1, end=2)  # as of an encoder that ends each text
+        assert np.array_equal(model.embed(long, truncate=True)[0], model.embed([*ids[:15], 2])[0])
+
+
+def test_lists_of_ids(tmp_path: Path) -> None:
+    with loaded(tiny_model(tmp_path / "m.gguf", "bert", tokenizer="spm")) as model:
+        wanted = model.embed(["Once upon", "a time"])
+        ids = [model.tokenize("Once upon"), model.tokenize("a time")]
+        assert np.array_equal(model.embed(ids), wanted)
+        assert np.array_equal(model.embed([np.array(ids[0]), "a time"]), wanted)  # type: ignore[list-item]
+        assert model.embed(np.array([[1, 2], [3, 4]])).shape == (2, 64)
+        for wrong in (["a", None], [None, "a"], ["a", b"b"], [[1], None], [[1], [None]], [[1], []], [[1.5]]):
+            with pytest.raises(OptionError, match="texts"):
+                model.embed(wrong)  # type: ignore[call-overload]  # what is tested
+
+
+def test_another_pooling(tmp_path: Path) -> None:
+    path, ids = tiny_model(tmp_path / "m.gguf", "bert"), texts((20,))[0]
+    found = {}
+    for pooling in ("mean", "cls", "last"):
+        named = tiny_model(tmp_path / f"{pooling}.gguf", "bert", metadata={"bert.pooling_type": POOLINGS[pooling]})
+        with loaded(path, pooling=pooling) as model, loaded(named) as wanted:
+            assert model.info.pooling == pooling
+            found[pooling] = model.embed(ids)
+            assert np.array_equal(found[pooling], wanted.embed(ids))
+    assert not np.allclose(found["cls"], found["last"])
+    writes = tiny_model(tmp_path / "llama.gguf", "llama")
+    with loaded(writes, pooling="last") as model:
+        assert model.embed(ids).shape == (1, 64)
+    with pytest.raises(OptionError, match=r"pooling='max'.*mean, cls or last"):
+        edgellm.load(path, pooling="max")
+
+
+def test_a_cancelled_task_ends_its_computing(tmp_path: Path) -> None:
+    """The model is free for others at once: 4,000 texts take some seconds."""
+    with loaded(tiny_model(tmp_path / "m.gguf", "bert", tokenizer="spm")) as model:
+        steps = []
+
+        async def embed_and_leave() -> None:
+            task = asyncio.ensure_future(model.aembed(["Once upon a time"] * 4000, progress=lambda done, of: steps.append(done)))
+            while not steps:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(embed_and_leave())
+        assert steps[-1] < 4000
+        seen = len(steps)
+        model.embed("a")
+        assert len(steps) <= seen + 1

@@ -39,6 +39,7 @@ COMMANDS = (
     "bench",
     "doctor",
     "embed",
+    "rerank",
     "convert",
     "perplexity",
     "quantize",

@@ -1,10 +1,11 @@
-"""Qwen2, Qwen2.5 and their distillations; no released one uses the sliding window that its configuration mentions."""
+"""Qwen2, Qwen2.5, their distillations and rerankers; none that was released uses its configuration's sliding window."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
+from edgellm.checkpoints.families._answering import rerankers, reranking
 from edgellm.checkpoints.families._family import INNER, Family
 
 Config = Mapping[str, Any]
@@ -16,4 +17,7 @@ def windows(config: Config) -> str:
     return "use_sliding_window" if slides and config.get("max_window_layers", 0) < config["num_hidden_layers"] else ""
 
 
-FAMILIES = (Family("qwen2", ("qwen2",), INNER, refuses=windows),)
+FAMILIES = (
+    Family("qwen2", ("qwen2",), INNER, refuses=windows, instead=lambda config: reranking(config, "qwen2")),
+    *rerankers("qwen2", "qwen2", refuses=windows),
+)

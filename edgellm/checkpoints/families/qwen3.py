@@ -1,96 +1,12 @@
-"""Qwen3, dense; and its rerankers, whose answer to a prompt is one of two tokens, or the score of a head."""
+"""Qwen3, dense, and its rerankers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any  # of parsed JSON
-
-import numpy as np
-
-from edgellm.checkpoints.families._family import INNER, OTHERS, OUTER, Family, no_keys
-from edgellm.checkpoints.families._pieces import Floats, Piece, Rows, Shape
-from edgellm.checkpoints.families.encoders import RANK, label_keys, ranks
+from edgellm.checkpoints.families._answering import rerankers, reranking
+from edgellm.checkpoints.families._family import INNER, Family
 from edgellm.checkpoints.families.qwen2 import windows
-
-Config = Mapping[str, Any]
-ANSWERS = ("yes", "no")
-ANSWER_IDS = "answer_token_ids"  # a setting that reading the folder adds: the ids of ANSWERS, where it is a reranker's
-
-
-def reranking(config: Config, kind: str) -> str:
-    """The family of a reranker: with a head for classification, or one whose answers are rows of the output matrix."""
-    if ranks(config):
-        return f"{kind}, classifying"
-    tied = ", tied" if config.get("tie_word_embeddings") else ""
-    return f"{kind}, answering{tied}" if config.get(ANSWER_IDS) else ""
-
-
-def answers(config: Config, shape: Shape) -> Rows:
-    return np.array(config[ANSWER_IDS])
-
-
-def labels(config: Config, shape: Shape) -> Rows:
-    """Each label's row, that of a single one twice."""
-    return np.zeros(2, np.int64) if shape[0] == 1 else np.arange(shape[0])
-
-
-def against_zero(config: Config, values: Floats) -> Floats:
-    """The second of two equal rows becomes 0: then the softmax of both is the sigmoid of a single score."""
-    twice = len(values) == 2 and np.array_equal(values[0], values[1])
-    return np.stack([values[0], np.zeros_like(values[0])]) if twice else values
-
-
-def rerankers(
-    architecture: str,
-    kind: str,
-    *,
-    keys: Callable[[Config], Mapping[str, object]] = no_keys,
-    own_ropes: frozenset[str] = frozenset(),
-) -> tuple[Family, ...]:
-    """The families of `reranking`."""
-
-    def answering(config: Config) -> dict[str, object]:
-        return {**keys(config), "pooling_type": RANK, "classifier.output_labels": list(ANSWERS)}
-
-    def classifying(config: Config) -> dict[str, object]:
-        return answering(config) | (label_keys(config) if len(config.get("id2label") or ()) > 1 else {})
-
-    rows, head, heads = Piece("cls.output", rows=answers), Piece(rows=labels, values=against_zero), r"|lm_head\..*"
-    return (
-        Family(
-            architecture,
-            (f"{kind}, answering",),
-            INNER,
-            pieces={"output": (rows,)},
-            keys=answering,
-            own_ropes=own_ropes,
-            refuses=windows,
-        ),
-        Family(
-            architecture,
-            (f"{kind}, answering, tied",),
-            INNER,
-            pieces={"token_embd": (Piece(), rows)},
-            keys=answering,
-            own_ropes=own_ropes,
-            refuses=windows,
-            skipped=OTHERS + heads,
-        ),
-        Family(
-            architecture,
-            (f"{kind}, classifying",),
-            INNER,
-            OUTER | {"score": "cls.output"},
-            pieces={"cls.output": (head,)},
-            keys=classifying,
-            own_ropes=own_ropes,
-            refuses=windows,
-            skipped=OTHERS + heads,
-        ),
-    )
-
 
 FAMILIES = (
     Family("qwen3", ("qwen3",), INNER, refuses=windows, instead=lambda config: reranking(config, "qwen3")),
-    *rerankers("qwen3", "qwen3"),
+    *rerankers("qwen3", "qwen3", refuses=windows),
 )

@@ -8,11 +8,11 @@ from typing import Any  # of parsed JSON
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.checkpoints.families._answering import rerankers, reranking
 from edgellm.checkpoints.families._family import INNER, OTHERS, Family
 from edgellm.checkpoints.families._pieces import Order, Piece, Rows, Shape, half, rows_of
 from edgellm.checkpoints.families.experts import EXPERTS, counts, normalised
 from edgellm.checkpoints.families.qwen2 import windows
-from edgellm.checkpoints.families.qwen3 import rerankers, reranking
 
 Config = Mapping[str, Any]
 FACTORS, SECTIONS = ("rope_scaling", "rope_parameters"), 4
@@ -135,7 +135,7 @@ FAMILIES = (
         own_ropes=PLAIN_ROPE,
         instead=lambda config: reranking(config, "qwen3_vl"),
     ),
-    *rerankers("qwen3vl", "qwen3_vl", keys=deep, own_ropes=PLAIN_ROPE),
+    *rerankers("qwen3vl", "qwen3_vl", refuses=windows, keys=deep, own_ropes=PLAIN_ROPE),
     Family(
         "qwen3vlmoe",
         ("qwen3_vl_moe", "qwen3_vl_moe_text"),

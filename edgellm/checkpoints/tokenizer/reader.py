@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from edgellm.checkpoints.families.qwen3 import ANSWER_IDS, ANSWERS
+from edgellm.checkpoints.families._answering import ANSWER_IDS, BY_TYPE
 from edgellm.checkpoints.tokenizer.bpe import bpe_keys
 from edgellm.checkpoints.tokenizer.encoders import encoder_keys
 from edgellm.checkpoints.tokenizer.pre_tokenizer import own_cuts, recognise
@@ -24,13 +24,6 @@ USUAL = ("NFC", "Prepend", "Replace")  # normalizers: texts are composed already
 UNNAMED_CUTS = (
     "cuts words in a way that GGUF has no name for; name the nearest one with --pre (such as gpt-2), "
     "and check the result with edgellm tokenize"
-)
-# What Qwen3's rerankers were trained to answer, with places for the query and the document, as in llama.cpp's files.
-RERANK = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that "
-    'the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant '
-    "passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n"
-    "</think>\n\n"
 )
 
 
@@ -64,8 +57,9 @@ def read_tokenizer(
     added = ends(folder, config, settings, keys)
     added |= around(whole, keys | added, embeds=embeds)
     found |= {PREFIX + key: value for key, value in added.items()} | templates
-    if tuple(keys["tokens"][token] for token in config.get(ANSWER_IDS, ())) == ANSWERS:
-        found[f"{TEMPLATE}.rerank"] = RERANK
+    answers = tuple(keys["tokens"][token] for token in config.get(ANSWER_IDS, ()))
+    if forms := [each.template for each in BY_TYPE.values() if each.texts == answers]:
+        found[f"{TEMPLATE}.rerank"] = forms[0]
     if names := [key.removeprefix(TEMPLATE + ".") for key in found if key.startswith(TEMPLATE + ".")]:
         found["tokenizer.chat_templates"] = sorted(names)
     return found, notes

@@ -4,7 +4,7 @@
     fit pull import list path rm    choose, fetch, name and remove models
     show tokenize verify doctor     look at a file, a text, this machine
     bench                           speed: measuring (what llama-bench measures), batched (--parallel), profile_table (--profile)
-    embed perplexity                vectors of lines; how well a model predicts a text
+    embed rerank perplexity         vectors of lines, lines that answer a query; how well a model predicts a text
     convert imatrix quantize        make a GGUF file, or a smaller one
 
 A command reads its options (`cli/options.py`), calls the library and prints; everything heavy is imported in its function.

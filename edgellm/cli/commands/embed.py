@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from edgellm.api.embed import Vectors
 
 
-@options.takes(loading.THREADS, loading.BACKEND, loading.MMAP, loading.MLOCK)
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut lines that exceed the context; without it they are an error.")]
+
+
+@options.takes(loading.POOLING, loading.THREADS, loading.BACKEND, loading.MMAP, loading.MLOCK)
 def embed(
     model: options.Model,
     file: Annotated[
@@ -36,6 +39,13 @@ def embed(
         ),
     ] = None,
     no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Skip L2 normalisation.")] = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(
+            "--dimensions", metavar="N", show_default=False, help="Keep the first N values of each vector (Matryoshka models)."
+        ),
+    ] = None,
+    truncate: Truncate = False,
     context: Annotated[
         int | None,
         typer.Option(
@@ -70,18 +80,24 @@ def embed(
     resolve(model)  # a mistyped name shows before text is waited for
     if output is not None:
         check_place(output)
-    lines = _lines(file)
+    lines = read_lines(file)
     load = chosen.part("loading") | ({"context": context} if context is not None else {}) | ({"force": True} if force else {})
     with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
         try:
-            vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
+            vectors = opened.embed(
+                lines,
+                normalize=not no_normalize,
+                dimensions=dimensions,
+                truncate=truncate,
+                progress=lambda done, of: line("embedding, line", done, of),
+            )
         except (ContextFull, NumericError) as error:
             line_number = [f"line {part.index + 1}" if isinstance(part, TextNumber) else part for part in error.args]
             raise type(error)(*line_number) from error
     _write(vectors, output)
 
 
-def _lines(file: Path | None) -> list[str]:
+def read_lines(file: Path | None) -> list[str]:
     """The lines of a file or of standard input. Raises OptionError."""
     from edgellm.cli.commands.perplexity import read_text
     from edgellm.cli.terminal.piped import PipedText
@@ -91,7 +107,7 @@ def _lines(file: Path | None) -> list[str]:
     else:
         piped = PipedText()
         if not piped.connected:
-            raise OptionError("FILE is missing: edgellm embed MODEL lines.txt, or pipe lines into it")
+            raise OptionError("FILE is missing: name a file of lines, or pipe lines into this command")
         text = piped.text(wait=True) or ""
     lines = [each.removesuffix("\r") for each in text.removesuffix("\n").split("\n")] if text else []
     empty = next((index for index, each in enumerate(lines) if not each.strip()), None)

@@ -11,7 +11,6 @@ from edgellm.server.bodies import read
 from edgellm.server.models import Models
 from edgellm.server.ollama.requests import EmbedBody
 from edgellm.server.streaming import unless_gone
-from edgellm.server.vectors import shortened
 
 
 class Embeddings:
@@ -41,6 +40,7 @@ class Embeddings:
     async def _vectors(self, body: EmbedBody) -> tuple[list[list[float]], int, str]:
         texts = [body.input] if isinstance(body.input, str) else body.input
         async with self._models.use(body.wanted, body.kept) as loaded:
-            vectors = await loaded.model.aembed(texts)
-            tokens = sum(len(loaded.model.tokenize(text)) for text in texts)
-            return shortened(vectors, body.dimensions).tolist(), tokens, loaded.name
+            vectors, counts = await loaded.model.aembed(
+                texts, dimensions=body.dimensions, truncate=body.truncate, return_counts=True
+            )
+            return vectors.tolist(), int(counts.sum()), loaded.name

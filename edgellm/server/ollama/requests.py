@@ -193,6 +193,7 @@ class EmbedBody(Asked):
     input: str | list[str] = []
     prompt: str | None = None
     dimensions: int | None = None
+    truncate: bool = True
 
 
 class PullBody(Named):

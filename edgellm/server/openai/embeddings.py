@@ -6,16 +6,15 @@ import base64
 from typing import Any, Literal  # Any: JSON
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import Model
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
 from edgellm.server.problems import Problem
 from edgellm.server.streaming import unless_gone
-from edgellm.server.vectors import Vectors, shortened
 
 MOST_INPUTS = 2048
 
@@ -38,9 +37,9 @@ class Embeddings:
 
     async def _embed(self, body: EmbeddingBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            texts = _inputs(body.input)
-            vectors = shortened(await _vectors(loaded.model, texts), body.dimensions)
-            tokens = sum(len(loaded.model.tokenize(text)) if isinstance(text, str) else len(text) for text in texts)
+            texts: Any = _inputs(body.input)
+            vectors, counts = await loaded.model.aembed(texts, dimensions=body.dimensions, return_counts=True)
+            tokens = int(counts.sum())
             data = [{"object": "embedding", "index": k, "embedding": _written(row, body)} for k, row in enumerate(vectors)]
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
             return JSONResponse({"object": "list", "data": data, "model": loaded.name, "usage": usage})
@@ -55,14 +54,7 @@ def _inputs(given: str | list[str] | list[int] | list[list[int]]) -> list[str | 
     return found
 
 
-async def _vectors(model: Model, texts: list[str | list[int]]) -> Vectors:
-    strings = [text for text in texts if isinstance(text, str)]
-    if len(strings) == len(texts):
-        return await model.aembed(strings)
-    return np.concatenate([await model.aembed(text) for text in texts])
-
-
-def _written(row: Vectors, body: EmbeddingBody) -> str | list[float]:
+def _written(row: npt.NDArray[np.float32], body: EmbeddingBody) -> str | list[float]:
     if body.encoding_format == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
     numbers: list[float] = row.tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any  # Any: JSON
 
 from pydantic import BaseModel, Field
@@ -41,7 +40,7 @@ class Rerank:
         texts = [each if isinstance(each, str) else each.text for each in body.documents]
         async with self._models.use(body.model) as loaded:
             model = loaded.model
-            scores: list[float] = (await asyncio.to_thread(model.rerank, body.query, texts)).tolist()
+            scores: list[float] = (await model.arerank(body.query, texts, truncate=True)).tolist()
             tokens = sum(len(model.tokenize(text)) for text in (body.query, *texts))
         order = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n]
         results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
