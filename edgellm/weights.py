@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.interleave import Move, deinterleaved, interleave
 from edgellm.formats.mapped import Bytes, MappedFile
+
+ENDS = 256  # bytes at the ends of a weight that distinguish it from another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class WeightStore:
     def __init__(self, gguf: GGUFFile) -> None:
         self._gguf: GGUFFile | None = gguf
         self._interleaved: dict[str, int] = {}
-        self._path, self._files = gguf.path, gguf.files
+        self.path, self.files = gguf.path, gguf.files  # `files` to be looked at for changes
 
     def names(self) -> list[str]:
         """All tensor names in file order."""
@@ -108,11 +111,16 @@ class WeightStore:
         """Give the memory of a weight back: its values have been copied elsewhere. It can still be read."""
         self._open().drop(name)
 
-    def changed(self) -> bool:
-        """Whether a file was written to since it was opened: its weights, and the process, are then no longer safe."""
-        if self._gguf is None:
-            raise self._closed()
-        return any(map(MappedFile.changed, self._files))
+    def fingerprint(self) -> str:
+        """SHA-256 of the names, types, shapes and ends of all weights."""
+        sha = hashlib.sha256()
+        for name in sorted(self.names()):
+            weight = self[name]
+            sha.update(repr((name, weight.type.name, weight.shape)).encode())
+            if weight.data.size:
+                sha.update(weight.rows(0, 1).tobytes()[:ENDS])
+                sha.update(weight.rows(len(weight.data) - 1).tobytes()[-ENDS:])
+        return sha.hexdigest()
 
     def close(self) -> None:
         """Unmap; weights that somebody still holds stay readable and keep the map. Closing twice does nothing."""
@@ -126,4 +134,4 @@ class WeightStore:
         return self._gguf
 
     def _closed(self) -> ModelClosed:
-        return ModelClosed(f"{self._path}: the model was closed; load it again")
+        return ModelClosed(f"{self.path}: the model was closed; load it again")

@@ -23,7 +23,7 @@ from edgellm.backends.base import never
 from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
 from edgellm.chat.channels import Reader
 from edgellm.engine.conversation import SessionCache
-from edgellm.engine.prompts import PromptVectors, TokenIds
+from edgellm.engine.prompts import PromptVectors, TokenIds, check_room
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.loading.drafts import Drafts
 from edgellm.loading.image_encoder import Stop, Watch
@@ -65,7 +65,7 @@ class AnswerMaker:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         model = self.model
         model.require_writing()
-        model.engine.check_room(len(ids))
+        check_room(len(ids), model.engine.positions)
         limit = model.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
             raise ContextFull.of_prompt(
@@ -124,7 +124,7 @@ class AnswerMaker:
         background = source.background if asked.priority is None else asked.priority == "background"
         stream = Stream(model.engine, spec, session=source.session, background=background)
         if vectors is None and not (source.session and source.session.adapters):
-            stream.request.recalled = model.engine.recall(ids, spec.kept)
+            stream.request.recalled = model.recall(ids, spec.kept)
         return stream
 
 

@@ -26,7 +26,7 @@ from edgellm.chat.images import Source as ImageSource
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.monitor import Engine
-from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
+from edgellm.engine.prompts import PromptVectors, TokenIds, check_room, checked_ids
 from edgellm.engine.request import Scoring
 from edgellm.errors import ModelClosed, SessionError
 from edgellm.loading.adapters import Asked
@@ -67,7 +67,7 @@ class Model(Generating, Embedding, Reranking):
         """
         self._loaded.require_writing()
         ids, vectors = self.prompt_of(token_ids, name="token_ids")
-        self.engine.check_room(len(ids))
+        check_room(len(ids), self.engine.positions)
         scoring = Scoring(ids, self.n_vocab, vectors)
         self.engine.run(scoring)
         if scoring.cancelled:

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgellm.api.model import Model
 from edgellm.engine.conversation import NO_ROWS, Conversation, Logits
-from edgellm.engine.prompts import TokenIds
+from edgellm.engine.prompts import TokenIds, check_room
 
 
 def rows_at_once(model: Model) -> int:
@@ -23,7 +23,7 @@ def text_logits(model: Model, ids: TokenIds, first: int, rows: int) -> Iterator[
     Other calls may come between two arrays. Raises ModelClosed, ContextFull, and FormatError where the file was changed.
     """
     engine = model.engine
-    engine.check_room(len(ids))
+    check_room(len(ids), engine.positions)
     engine.check_file()
     conversation, at = Conversation.empty(engine.check()), 0
     while at < len(ids):

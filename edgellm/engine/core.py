@@ -16,7 +16,9 @@ from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
 from edgellm.engine.scheduler import Candidate, Limits, plan
 from edgellm.engine.step import Outcome, Part, Step
-from edgellm.errors import NumericError, QueueFull
+from edgellm.errors import FormatError, NumericError, QueueFull
+from edgellm.formats.mapped import MappedFile
+from edgellm.weights import WeightStore
 
 
 class Core:
@@ -27,7 +29,9 @@ class Core:
     been paused for that request's patience, and a background request for a foreground one. A request that was dropped is forgotten.
     """
 
-    def __init__(self, executable: Executable, parallel: int, state_bytes: int, queue: int | None = None) -> None:
+    def __init__(
+        self, executable: Executable, weights: WeightStore, parallel: int, state_bytes: int, queue: int | None = None
+    ) -> None:
         self.parallel, self.queue = parallel, queue  # requests that run, and that may wait; None: any number
         self.closing = False  # no request starts any more
         self.cache = PrefixCache(executable, parallel, state_bytes)
@@ -36,7 +40,7 @@ class Core:
         self._preempted: tuple[weakref.ref[Request], ...] = ()  # not awaited; else they are waiting
         self.in_step: tuple[Request, ...] = ()  # of the steps that are being computed; a callback may nest one in another
         self.ahead: Step | None = None  # submitted ahead
-        self._executable, self._steps = executable, 0
+        self._executable, self._weights, self._steps = executable, weights, 0
 
     @property
     def running(self) -> list[Request]:
@@ -188,14 +192,34 @@ class Core:
             if draft := request.draft()[:room]:
                 tokens = np.array([request.ids[-1], *draft], np.int32)
                 return Part(conversation, tokens, np.arange(len(tokens), dtype=np.int32))
-        given = request.given(len(request.ids) - 1, 1)
+        given = request.vectors.part(len(request.ids) - 1, 1) if request.vectors is not None else None
         return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
+
+    def announce(self, step: Step) -> Sequence[Outcome] | None:
+        """Call the functions that readers want to be called before a step; None where it can be computed then. One that raises fails
+        its request, and one that uses the model may take conversations away.
+        """
+        called, failed = False, list[Outcome]()
+        for request, part in zip(step.requests, step.parts, strict=True):
+            if request.on_step is not None:
+                called = True
+                try:
+                    request.on_step(len(part.conversation))
+                except Exception as error:
+                    failed.append(Outcome(request, None, error))
+        return failed if failed or (called and step.void) else None
+
+    def check_file(self) -> None:
+        """Raises FormatError where a file was changed under its memory map."""
+        if any(map(MappedFile.changed, self._weights.files)):  # 1 us
+            raise FormatError("was changed on disk while the model was in use; load it again", file=self._weights.path)
 
     def step(self, step: Step) -> Logits:
         """Compute a step: the logits of its output rows.
 
-        Raises StepStopped, and what the back end raises; then the step counts only if it was submitted ahead.
+        Raises StepStopped, FormatError, and what the back end raises; then the step counts only if it was submitted ahead.
         """
+        self.check_file()  # one that is cut during a step still ends the process
         if step.pending is None:
             self._submit(step)
         assert step.pending is not None
@@ -325,4 +349,5 @@ def _part(request: Request, n: int, *, last: bool) -> Part:
         rows = np.arange(n, dtype=np.int32)
     else:
         rows = np.array([n - 1], np.int32) if last else NO_ROWS
-    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows, request.given(first, n))
+    given = request.vectors.part(first, n) if request.vectors is not None else None
+    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows, given)

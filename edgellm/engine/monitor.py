@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from edgellm.backends.base import Executable, StepStopped
-from edgellm.engine.conversation import Conversation, SessionCache
+from edgellm.engine.conversation import SessionCache
 from edgellm.engine.core import Core
-from edgellm.engine.prompts import TokenIds
 from edgellm.engine.readers import Readers
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
-from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError, QueueFull
+from edgellm.errors import BackendError, FormatError, ModelClosed, OptionError, QueueFull
 from edgellm.weights import WeightStore
 
-ENDS = 256  # bytes at the ends of a weight that distinguish it from another one
-RECALLED = 64  # tokens: fewer are computed as fast as they are read from a file
 WAIT = 0.25  # seconds; bounded waits let Ctrl-C through on every system
 
 
@@ -49,11 +45,10 @@ class Engine:
         self.lock = threading.RLock()
         self._role_free = threading.Condition(self.lock)  # for callers that want the executable for themselves
         self._executable: Executable | None = executable
-        self._weights = weights
         self._stepping = threading.Lock()  # held while executable and weights are used
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._process = os.getpid()
-        self.core = Core(executable, parallel, state_bytes, queue)
+        self.core = Core(executable, weights, parallel, state_bytes, queue)
         self._driver = 0  # the thread that drives; only this thread changes it to and from its own number
         self._reserved = 0  # callers that want the executable for themselves
         self._sleepers = 0  # threads that wait for output
@@ -87,43 +82,9 @@ class Engine:
             self.check()
         try:
             self.check()  # at the end of the program the file is closed by another thread
-            if self._weights.changed():
-                raise self._file_changed()
+            self.core.check_file()
         finally:
             self._stepping.release()
-
-    def _file_changed(self) -> FormatError:
-        return FormatError("was changed on disk while the model was in use; load it again", file=self._path)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the names, types, shapes and ends of the weights. Raises ModelClosed."""
-        sha = hashlib.sha256()
-        for name in sorted(self._weights.names()):
-            weight = self._weights[name]
-            sha.update(repr((name, weight.type.name, weight.shape)).encode())
-            if weight.data.size:
-                sha.update(weight.rows(0, 1).tobytes()[:ENDS])
-                sha.update(weight.rows(len(weight.data) - 1).tobytes()[-ENDS:])
-        return sha.hexdigest()
-
-    def check_room(self, n: int) -> None:
-        """Raises ContextFull for more tokens than the model has positions."""
-        if self.positions is not None and n > self.positions:
-            raise ContextFull.of_prompt(
-                f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
-                "cannot slide; shorten the prompt, or give a larger context if it was trained for one.",
-                tokens=n,
-                limit=self.positions,
-            )
-
-    def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
-        """A saved conversation with clearly more of the first tokens than those in memory have."""
-        store, kept = self.core.cache.store, self.layout.classes[0].kept if kept is None else kept
-        if store is None or (length := store.length(ids, kept)) < RECALLED:
-            return None
-        with self.alone():
-            shared = self.core.cache.shared(ids, kept)
-        return store.recall(ids, kept) if length >= shared + RECALLED else None
 
     # --- sessions ----------------------------------------------------------------------------------------------------------
     def add_session(self, session: SessionCache) -> None:
@@ -145,44 +106,64 @@ class Engine:
             for request in self.core.requests:
                 request.cancelled = request.cancelled or request.session is session
 
-    # --- callers that wait -------------------------------------------------------------------------------------------------
+    # --- callers that wait ---"); j = m.index("    def _sleep(self, wake")
+new = '''    # --- callers that wait -------------------------------------------------------------------------------------------------
     def run(self, request: Request) -> None:
-        """Wait until there is output for the reader of `request`, and deliver it; this thread drives unless another one does.
+        """Wait until there is output for the reader of `request`, and deliver it.
 
         Raises the request's error, BackendError in a forked process, ModelClosed.
+        """
+        if self._driver == threading.get_ident() and request in self.core.in_step:
+            raise OptionError("a stream cannot be read by a function that is called while it computes its next piece.")
+        self.run_many((request,))
+        if request.error is not None:
+            raise request.error
+
+    def run_many(
+        self,
+        requests: Sequence[Request],
+        wake: threading.Condition | None = None,
+        stirred: Callable[[], bool] | None = None,
+    ) -> None:
+        """Wait until there is output for one of some readers, and deliver it; this thread drives unless another one does.
+
+        Requests that are still `awaited` afterwards are computed by other threads meanwhile. It also ends when `stirred()` is true,
+        after `wake` was notified. A request's error stays in it. Raises BackendError in a forked process, ModelClosed.
         """
         self.check_process()
         core, thread = self.core, threading.get_ident()
         nested = self._driver == thread  # called by a function that a step calls, or by a signal handler
         outer = core.in_step if nested else ()
-        if request in outer:
-            raise OptionError("a stream cannot be read by a function that is called while it computes its next piece.")
         step: Step | None = None
         outcomes: Sequence[Outcome] = ()
         try:
             while True:
                 with self.lock:  # never given back inside: Ctrl-C finds it held or free as this block says
                     if step is None:
-                        self._enter(request, thread)
+                        self._enter(requests, wake)
                     else:
                         core.in_step = outer
                         core.postprocess(step, outcomes)
-                    step, last = self._next_step(request, thread, nested), step
+                    step, last = self._next_step(requests, nested, wake, stirred), step
                     if step is None:
                         break
                     core.in_step = (*outer, *step.requests)
                 try:
                     outcomes = self._compute(step)
-                except Exception:
+                except Exception as error:  # the driver's alone: other threads compute the step again
+                    outcomes = [Outcome(request, None, error) for request in step.requests if request in requests]
                     if step.ahead:
                         with self.lock:
                             core.forget(step)
-                    raise
+                    if not outcomes:
+                        raise
             if last is not None and self._driver == thread and self.check().runs_ahead:
                 self._submit_ahead(last, outer)
-        except BaseException:
+        except BaseException as error:
             with self.lock:
-                request.abort()
+                for request in requests:
+                    request.error = error if isinstance(error, Exception) else None
+                    request.abort()
             raise
         finally:
             with self.lock:
@@ -190,110 +171,49 @@ class Engine:
                     core.in_step = outer
                     if not nested:
                         self._driver = 0
-                request.awaited = False
-                if request.finished:
-                    core.remove(request)
-                else:
-                    core.pause(request)
-                if self._sleepers or self._reserved:
-                    self._hand_over()
-        if request.error is not None:
-            raise request.error
-
-    def run_many(self, requests: Sequence[Request], wake: threading.Condition, stirred: Callable[[], bool]) -> None:
-        """Wait until there is output of some requests, and deliver it; this thread drives unless another one does.
-
-        Those that are not `awaited` afterwards are ready; the others are computed by other threads meanwhile. It also ends when
-        `stirred()` is true, after `wake` was notified. A request's error stays in it. Raises ModelClosed.
-        """
-        core, thread = self.core, threading.get_ident()
-        step: Step | None = None
-        outcomes: Sequence[Outcome] = ()
-        try:
-            while True:
-                with self.lock:
-                    if step is None:
-                        for request in requests:
-                            if not request.awaited:
-                                request.wake = wake
-                                self._enter(request, id(request))
-                    else:
-                        core.in_step = ()
-                        core.postprocess(step, outcomes)
-                    step, last = self._next_of_many(requests, thread, wake, stirred), step
-                    if step is None:
-                        break
-                    core.in_step = tuple(step.requests)
-                try:
-                    outcomes = self._compute(step)
-                except Exception as error:
-                    with self.lock:
-                        if step.ahead:
-                            core.forget(step)
-                    outcomes = [Outcome(request, None, error) for request in step.requests]
-            if last is not None and self._driver == thread and self.check().runs_ahead:
-                self._submit_ahead(last, ())
-        finally:
-            with self.lock:
-                if self._driver == thread:
-                    core.in_step, self._driver = (), 0
                 for request in requests:
                     if request.finished:
                         request.awaited = False
                         core.remove(request)
-                    elif request.ready:
-                        request.awaited = False
+                    elif not request.awaited:
                         core.pause(request)
-                self._hand_over()
-
-    def _next_of_many(
-        self, requests: Sequence[Request], thread: int, wake: threading.Condition, stirred: Callable[[], bool]
-    ) -> Step | None:
-        """As `_next_step`; None where some are ready, whose output is delivered, or where the reader was stirred."""
-        while not stirred() and not any(request.ready for request in requests):
-            running, waiting = False, set(self.core.waiting)
-            for request in requests:
-                if not request.running and request not in waiting:
-                    self._add_one_of_many(request)
-                running = running or request.running
-            if running and not self._reserved and self._driver in (0, thread):
-                self.check()
-                self._driver = thread
-                step = self.core.schedule()
-                if step is not None:
-                    return step
-            else:
-                if self._driver == thread:
-                    self._driver = 0
+                if self._sleepers or self._reserved:
                     self._hand_over()
-                self._sleep(wake)
-                self.check()
+
+    def _enter(self, requests: Sequence[Request], wake: threading.Condition | None) -> None:
+        """Readers begin to wait: one in this thread, or several that share a condition."""
         for request in requests:
-            if request.ready:
-                request.deliver()
-        return None
+            if not request.awaited:
+                request.awaited, request.paused_at, request.wake = True, None, wake or request.wake
+                request.reader = threading.get_ident() if wake is None else id(request)
+                if request.session is not None and request.session.closed:
+                    request.cancelled = True
+                request.asked()
 
-    def _add_one_of_many(self, request: Request) -> None:
-        """As `Core.add`; where the queue is full, the request ends with that error."""
-        try:
-            self.core.add(request)
-        except QueueFull as error:
-            request.error = error
-            request.abort()
-
-    def _enter(self, request: Request, thread: int) -> None:
-        """The reader in this thread begins to wait."""
-        request.awaited, request.reader, request.paused_at = True, thread, None
-        if request.session is not None and request.session.closed:
-            request.cancelled = True
-        request.asked()
-
-    def _next_step(self, request: Request, thread: int, nested: bool) -> Step | None:
-        """The step that this thread computes next, once it may drive; None when the request is ready, whose output is delivered."""
-        while not request.ready:
-            if not request.running:
-                self.core.add(request, nested=nested)
-            if request.running and (nested or (not self._reserved and self._driver in (0, thread))):
+    def _next_step(
+        self,
+        requests: Sequence[Request],
+        nested: bool,
+        wake: threading.Condition | None,
+        stirred: Callable[[], bool] | None,
+    ) -> Step | None:
+        """The step that this thread computes next, once it may drive; None when some requests are ready, whose output is delivered,
+        or when `stirred()` is true.
+        """
+        thread = threading.get_ident()
+        while True:
+            ready, idle = list[Request](), list[Request]()
+            for request in requests:
+                if request.ready:
+                    ready.append(request)
+                elif not request.running:
+                    idle.append(request)
+            if idle:
+                ready += self._admit(idle, nested)
+            if ready or (stirred is not None and stirred()):
+                break
+            running = len(idle) < len(requests) or any(request.running for request in idle)
+            if running and (nested or (not self._reserved and self._driver in (0, thread))):
                 self.check()
                 self._driver = thread
                 step = self.core.schedule()
@@ -303,11 +223,28 @@ class Engine:
                 if self._driver == thread:  # another one must come first
                     self._driver = 0
                     self._hand_over()
-                request.wake = request.wake or threading.Condition(self.lock)
-                self._sleep(request.wake)
+                if wake is None:
+                    wake = requests[0].wake = requests[0].wake or threading.Condition(self.lock)
+                self._sleep(wake)
                 self.check()
-        request.deliver()
+        for request in ready:
+            request.deliver()
+            request.awaited = False
         return None
+
+    def _admit(self, idle: Sequence[Request], nested: bool) -> list[Request]:
+        """Let requests run, or wait for a place. Those that the queue has no room for end with that error, and are returned."""
+        core, refused, waiting = self.core, list[Request](), set(self.core.waiting)
+        for request in idle:
+            if nested or request not in waiting:
+                try:
+                    core.add(request, nested=nested)
+                except QueueFull as error:
+                    request.error = error
+                    request.abort()
+                    refused.append(request)
+        core.admit()
+        return refused
 
     def _sleep(self, wake: threading.Condition) -> None:
         self._sleepers += 1
@@ -401,23 +338,12 @@ class Engine:
     # --- computing ---------------------------------------------------------------------------------------------------------
     def _compute(self, step: Step) -> Sequence[Outcome]:
         """Compute a step and draw the next tokens, without the lock. A step that was stopped does not count."""
-        called, outcomes = False, list[Outcome]()
-        for request, part in zip(step.requests, step.parts, strict=True):
-            if request.on_step is not None:
-                called = True
-                try:
-                    request.on_step(len(part.conversation))
-                except Exception as error:
-                    outcomes.append(Outcome(request, None, error))
-        if outcomes:
+        outcomes = self.core.announce(step)
+        if outcomes is not None:
             return outcomes
-        if called and step.void:  # the function used the model
-            return ()
         if not self._release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:  # at the end of the program never given back to other threads
-            if self._weights.changed():  # 1 us; a file that is cut during a step still ends the process
-                return [Outcome(request, None, self._file_changed()) for request in step.requests]
             try:
                 logits = self.core.step(step)
             except StepStopped:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import OptionError
+from edgellm.errors import ContextFull, OptionError
 from edgellm.ops._spec import Given
 
 TokenIds = npt.NDArray[np.int32]
@@ -71,3 +71,14 @@ def checked_ids(given: Sequence[int] | npt.NDArray[np.integer], n_vocab: int, *,
         at = int(outside[0])
         raise OptionError(f"{name} has the token id {ids[at]} at place {at}; the model's ids are 0 to {n_vocab - 1}.")
     return np.ascontiguousarray(ids, np.int32)
+
+
+def check_room(n: int, positions: int | None) -> None:
+    """Raises ContextFull for more tokens than there are learned `positions`; None: they are computed."""
+    if positions is not None and n > positions:
+        raise ContextFull.of_prompt(
+            f"{n} tokens are more than the context of {positions}, and this model's learned positions "
+            "cannot slide; shorten the prompt, or give a larger context if it was trained for one.",
+            tokens=n,
+            limit=positions,
+        )

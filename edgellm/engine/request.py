@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from edgellm.engine.conversation import Conversation, Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors
-from edgellm.ops._spec import Given
 
 PATIENCE = 1.0  # seconds that a paused request keeps its place while this one waits for it
 
@@ -42,10 +41,6 @@ class Request:
         self.reader = 0  # the thread that waits, or waited last
         self.paused_at: float | None = None  # time.monotonic() since which no reader waits
         self.wake: threading.Condition | None = None  # of the monitor: where its readers sleep
-
-    def given(self, first: int, n: int) -> Given | None:
-        """The vectors among `n` tokens from `first` on; None where they are plain tokens."""
-        return None if self.vectors is None else self.vectors.part(first, n)
 
     @property
     def num_computed_tokens(self) -> int:

@@ -205,7 +205,7 @@ def _prepare(
         state_bytes=info.kv_bytes,
     )
     by_axes = encoder is not None and bool(rope_axes(gguf))
-    loaded = LoadedModel(engine, info, gguf.metadata, tokenizer, adapters, encoder, keys.causal, by_axes, defaults)
+    loaded = LoadedModel(engine, weights, info, gguf.metadata, tokenizer, adapters, encoder, keys.causal, by_axes, defaults)
     saved_bytes = 0 if is_off() else bytes_of(options.prefix_cache or "off") or 0
     if saved_bytes and not (graph.embeds or executable.runs_ahead):
         written = os.stat(gguf.path)

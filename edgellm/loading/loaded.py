@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack  # Any: metadata holds values of many types
 
 from edgellm.chat import ChatTemplate, find_template, template_variants
+from edgellm.engine.conversation import Conversation
 from edgellm.engine.monitor import Engine
+from edgellm.engine.prompts import TokenIds
 from edgellm.errors import ModelClosed, OptionError
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts
 from edgellm.sampling import ResolvedOptions, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
+from edgellm.weights import WeightStore
 
+RECALLED = 64  # tokens: fewer are computed as fast as they are read from a file
 LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as long as its vocabulary
 
 
@@ -65,6 +69,7 @@ class LoadedModel:
     """The parts of a model that `load_model` opened, which `edgellm.Model` puts its calls around."""
 
     engine: Engine
+    weights: WeightStore
     info: ModelInfo
     metadata: Mapping[str, Any]
     background_tokenizer: BackgroundTokenizer
@@ -139,7 +144,7 @@ class LoadedModel:
         keys = {key: value for key in wanted if isinstance(value := self.metadata[key], str | int | float)}
         header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
         return {
-            "model": self.engine.fingerprint(),
+            "model": self.weights.fingerprint(),
             "header": header,
             "backend": info.backend,
             "context": info.context,
@@ -159,6 +164,15 @@ class LoadedModel:
             raise OptionError(
                 f"{self.path.name} is an embedding model and writes no text; use model.embed(texts) or edgellm embed."
             )
+
+    def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
+        """A saved conversation with clearly more of the first tokens than those in memory have."""
+        cache, kept = self.engine.core.cache, self.engine.layout.classes[0].kept if kept is None else kept
+        if (store := cache.store) is None or (length := store.length(ids, kept)) < RECALLED:
+            return None
+        with self.engine.alone():
+            shared = cache.shared(ids, kept)
+        return store.recall(ids, kept) if length >= shared + RECALLED else None
 
     def close(self) -> None:
         """Free threads, conversations and weights. Answers that are being written are cancelled; closing twice does nothing."""

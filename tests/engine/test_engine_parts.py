@@ -124,7 +124,7 @@ class Places:
     """A core without an executable, and requests of different readers for it."""
 
     def __init__(self, parallel: int = 1) -> None:
-        self.core = Core(cast(Executable, None), parallel, 0)
+        self.core = Core(cast(Executable, None), cast(WeightStore, None), parallel, 0)
         self._readers = itertools.count(1)
 
     def request(self, patience: float = 60.0, *, background: bool = False, reader: int | None = None) -> Request:
