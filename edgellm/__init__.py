@@ -15,12 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgellm.api.answer import Piece
     from edgellm.api.async_ import AsyncStream
     from edgellm.api.header import ModelHeader, read_header
     from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
     from edgellm.api.model import Model, Session
-    from edgellm.api.records import Event, Generation, LoadStats, Piece, Stats, TokenLogprobs
+    from edgellm.api.records import Event, Generation, LoadStats, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
     from edgellm.chat.images import Image
     from edgellm.chat.tools import CallDelta, ToolCall
@@ -130,7 +131,7 @@ _HOMES = {
     "LoadStats": "edgellm.api.records",
     "ModelInfo": "edgellm.loading.loaded",
     "TokenLogprobs": "edgellm.api.records",
-    "Piece": "edgellm.api.records",
+    "Piece": "edgellm.api.answer",
     "Session": "edgellm.api.model",
     "Stats": "edgellm.api.records",
     "Stream": "edgellm.api.stream",

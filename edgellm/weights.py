@@ -14,7 +14,7 @@ from edgellm.errors import ModelClosed, Unsupported
 from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.interleave import Move, deinterleaved, interleave
-from edgellm.formats.mapped import Bytes, MappedFile
+from edgellm.formats.mapped import Bytes
 
 ENDS = 256  # bytes at the ends of a weight that distinguish it from another one
 

@@ -22,7 +22,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 from edgellm.formats.gguf import open_gguf
 from edgellm.sampling import Sampler, SamplingOptions
 from edgellm.tokenizer import Tokenizer, build_tokenizer
-from edgellm.tokenizer.stream import StreamDecoder
+from edgellm.tokenizer.tokenizer import StreamDecoder
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = {

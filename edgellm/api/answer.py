@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgellm.api.context_policy import Visible
 from edgellm.api.generation_options import PromptProgress
-from edgellm.api.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
+from edgellm.api.records import Eviction, Generation, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.api.stop_text import StopText
 from edgellm.chat.channels import Channel, Reader
 from edgellm.chat.tools import CallDelta, ToolCall
@@ -29,6 +29,41 @@ from edgellm.tokenizer import StreamDecoder
 AHEAD = 2  # tokens that are computed before a reader asks for them, in steps that others want
 
 
+class Piece(str):
+    """A piece of an answer as it is written: the text, and the token that brought it.
+
+    `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
+    the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
+    answers has thought; it is not part of the answer, nor of the piece's own text. `logprobs` are the token's, where they were
+    asked for; `tool_calls` are the calls that are complete with it, `call_deltas` pieces of those that are being written.
+    """
+
+    __slots__ = ("call_deltas", "logprobs", "thinking", "token_id", "tool_calls")
+    token_id: int | None
+    thinking: str
+    logprobs: TokenLogprobs | None
+    tool_calls: tuple[ToolCall, ...]
+    call_deltas: tuple[CallDelta, ...]
+
+    def __new__(
+        cls,
+        text: str,
+        token_id: int | None,
+        thinking: str = "",
+        logprobs: TokenLogprobs | None = None,
+        tool_calls: tuple[ToolCall, ...] = (),
+        call_deltas: tuple[CallDelta, ...] = (),
+    ) -> Piece:
+        piece = super().__new__(cls, text)
+        piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
+        piece.call_deltas = call_deltas
+        return piece
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """For copy and pickle."""
+        return str(self), self.token_id, self.thinking, self.logprobs, self.tool_calls, self.call_deltas
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerSpec:
     """Settings of one generation. `decoder` is None for models without a tokenizer: their pieces have no text."""
@@ -38,7 +73,7 @@ class AnswerSpec:
     end_tokens: Collection[int]
     sampler: Sampler
     decoder: StreamDecoder | None
-    stops: StopText
+    stops: StopText | None = None
     progress: PromptProgress | None = None
     reader: Reader | None = None  # tells channels apart
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
@@ -306,16 +341,18 @@ class Answer(Request):
             if isinstance(part, CallDelta):
                 deltas.append(part)
             elif isinstance(part, ToolCall):
-                shown += stops.flush()  # no stop text goes on behind a call
+                shown += stops.flush() if stops is not None else ""  # no stop text reaches beyond a call
                 calls.append(part)
             elif channel is Channel.THINKING:
                 thinking += part
+            elif stops is None:
+                shown += part
             else:
                 more, stopped = stops.push(part)
                 shown += more
                 if stopped:
                     break
-        if last and not stopped:
+        if last and not stopped and stops is not None:
             shown += stops.flush()
         self._calls += calls
         self._text += shown.encode()
@@ -364,6 +401,6 @@ class Answer(Request):
             logprobs,
             tuple(self._calls),
             parse=self._spec.parse,
-            stop_text=self._spec.stops.found,
+            stop_text=self._spec.stops.found if self._spec.stops is not None else None,
             not_enforced=self._spec.not_enforced,
         )

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overload
 
+from edgellm.api.answer import Piece
 from edgellm.api.chat_options import ChatKeywords
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.prompting import Prompt
-from edgellm.api.records import Event, Generation, Piece, PromptRead
+from edgellm.api.records import Event, Generation, PromptRead
 from edgellm.api.stream import EventMaker, Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any  # what a task returns
 
-from edgellm.api.records import Eviction, Generation, Piece, PromptRead
+from edgellm.api.answer import Piece
+from edgellm.api.records import Eviction, Generation, PromptRead
 from edgellm.api.stream import Stream
 from edgellm.engine.readers import NAME, Reader
 

@@ -48,7 +48,7 @@ class GenerationOptions:
     """The options of one generation."""
 
     max_tokens: int | None  # None: no limit
-    stops: StopText
+    stops: StopText | None
     processors: Sequence[Processor]
     sampling: SamplingKeywords
     progress: PromptProgress | None
@@ -76,7 +76,7 @@ def parse(
     policy, loops = options.get("context_policy"), options.get("stop_loops")
     return GenerationOptions(
         _limit(options.get("max_tokens", "context"), context),
-        StopText(given),
+        StopText(given) if given else None,
         options.get("processors", ()),
         cast(SamplingKeywords, sampling),
         check_progress(options.get("progress"), "(done, total) tokens"),

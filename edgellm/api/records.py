@@ -1,4 +1,4 @@
-"""Records of a generation: pieces of text, events, the finished answer and its statistics."""
+"""Records of a generation: events, the finished answer and its statistics."""
 
 from __future__ import annotations
 
@@ -18,41 +18,6 @@ class TokenLogprobs(NamedTuple):
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]  # (token id, log probability) of the likeliest, best first
-
-
-class Piece(str):
-    """A piece of an answer as it is written: the text, and the token that brought it.
-
-    `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
-    the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
-    answers has thought; it is not part of the answer, nor of the piece's own text. `logprobs` are the token's, where they were
-    asked for; `tool_calls` are the calls that are complete with it, `call_deltas` pieces of those that are being written.
-    """
-
-    __slots__ = ("call_deltas", "logprobs", "thinking", "token_id", "tool_calls")
-    token_id: int | None
-    thinking: str
-    logprobs: TokenLogprobs | None
-    tool_calls: tuple[ToolCall, ...]
-    call_deltas: tuple[CallDelta, ...]
-
-    def __new__(
-        cls,
-        text: str,
-        token_id: int | None,
-        thinking: str = "",
-        logprobs: TokenLogprobs | None = None,
-        tool_calls: tuple[ToolCall, ...] = (),
-        call_deltas: tuple[CallDelta, ...] = (),
-    ) -> Piece:
-        piece = super().__new__(cls, text)
-        piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
-        piece.call_deltas = call_deltas
-        return piece
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        """For copy and pickle."""
-        return str(self), self.token_id, self.thinking, self.logprobs, self.tool_calls, self.call_deltas
 
 
 class PromptRead(NamedTuple):

@@ -16,14 +16,8 @@ class StopText:
         self._held = ""
         self.found: str | None = None  # the one that is complete
 
-    def __bool__(self) -> bool:
-        """Whether there is anything to stop at."""
-        return bool(self._stops)
-
     def push(self, text: str) -> tuple[str, bool]:
         """The text that may be shown now, and whether a stop text is complete: then all before it is shown, nothing after."""
-        if not self._stops:
-            return text, False
         text = self._held + text
         found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from edgellm.api.answer import Answer, AnswerSpec
-from edgellm.api.records import Event, Eviction, Generation, Piece, PromptRead, TokenLogprobs
+from edgellm.api.answer import Answer, AnswerSpec, Piece
+from edgellm.api.records import Event, Eviction, Generation, PromptRead, TokenLogprobs
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.monitor import Engine
 from edgellm.engine.readers import Reader

@@ -13,7 +13,6 @@ from edgellm.formats.ggml_types import GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
-from edgellm.memory.sequence import Placement
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
 from edgellm.ops._spec import Given, Patches
 from edgellm.weights import WeightStore
@@ -82,20 +81,6 @@ class StepBatch:
     types: npt.NDArray[np.int32] | None = None  # (T,) 1 in the second text of a pair; None: all 0
     patches: Patches | None = None  # of an encoder's step, whose output rows are those of `patches.outputs`
     advanced: Callable[[float], None] | None = None  # called with the share of an encoder's step that is computed
-
-    @classmethod
-    def single(
-        cls,
-        state: State,
-        tokens: npt.NDArray[np.int32],
-        place: Placement,
-        output_rows: npt.NDArray[np.int32],
-        adapters: int = 0,
-        given: Given | None = None,
-    ) -> StepBatch:
-        """A step of one conversation. Nothing is copied."""
-        segment = Segment(state, 0, len(tokens), adapters)
-        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots, given)
 
     def turned_by(self, kind: str) -> npt.NDArray[np.int64]:
         """(T,) positions that rotate heads: "true" ones, or "sink" ones of queries for sink keys."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from edgellm.arch import load_graph
 from edgellm.backends import find
-from edgellm.backends.base import BackendOptions, Progress, StepBatch
+from edgellm.backends.base import BackendOptions, Progress
+from edgellm.engine.conversation import Conversation
 from edgellm.formats.gguf import GGUFFile
 from edgellm.loading import context as contexts
 from edgellm.loading.load import SMALL_MODEL
@@ -40,7 +41,7 @@ def tokens_per_second(
         stop = time.perf_counter() + seconds
         while len(times) < LEAST_TOKENS or (time.perf_counter() < stop and len(times) < MOST_TOKENS):
             start = time.perf_counter()
-            logits = executable.submit(StepBatch.single(state, token, sequence.place(1), row)).wait()["logits"]
+            logits = executable.submit(Conversation(sequence, state).step(token, row)).wait()["logits"]
             int(np.argmax(logits))
             sequence.extend(token)
             times.append(time.perf_counter() - start)

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Executable, State, StepBatch
+from edgellm.backends.base import Executable, Segment, State, StepBatch
 from edgellm.engine.prompts import TokenIds
 from edgellm.memory.sequence import Sequence
 from edgellm.ops._spec import Given
@@ -58,7 +58,10 @@ class Conversation:
         looked_up, place = tokens if given is None else np.maximum(tokens, 0), self.sequence.place(len(tokens))
         if given is not None and given.images is not None:
             place = self.sequence.looking_around(place, *given.around())
-        return StepBatch.single(self.state, looked_up, place, output_rows, self.adapters, given)
+        segment = Segment(self.state, 0, len(tokens), self.adapters)
+        return StepBatch(
+            looked_up, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots, given
+        )
 
     def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
         """Compute `tokens` in a step of their own. The logits of the output rows are valid until the next step."""

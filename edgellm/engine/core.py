@@ -196,8 +196,9 @@ class Core:
         return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
 
     def announce(self, step: Step) -> Sequence[Outcome] | None:
-        """Call the functions that readers want to be called before a step; None where it can be computed then. One that raises fails
-        its request, and one that uses the model may take conversations away.
+        """Call the functions that readers want to be called before a step; None where it can be computed then.
+
+        One that raises fails its request, and one that uses the model may take conversations away.
         """
         called, failed = False, list[Outcome]()
         for request, part in zip(step.requests, step.parts, strict=True):

@@ -14,7 +14,7 @@ from edgellm.engine.core import Core
 from edgellm.engine.readers import Readers
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
-from edgellm.errors import BackendError, FormatError, ModelClosed, OptionError, QueueFull
+from edgellm.errors import BackendError, ModelClosed, OptionError, QueueFull
 from edgellm.weights import WeightStore
 
 WAIT = 0.25  # seconds; bounded waits let Ctrl-C through on every system
@@ -106,8 +106,7 @@ class Engine:
             for request in self.core.requests:
                 request.cancelled = request.cancelled or request.session is session
 
-    # --- callers that wait ---"); j = m.index("    def _sleep(self, wake")
-new = '''    # --- callers that wait -------------------------------------------------------------------------------------------------
+    # --- callers that wait -------------------------------------------------------------------------------------------------
     def run(self, request: Request) -> None:
         """Wait until there is output for the reader of `request`, and deliver it.
 
@@ -120,10 +119,7 @@ new = '''    # --- callers that wait -------------------------------------------
             raise request.error
 
     def run_many(
-        self,
-        requests: Sequence[Request],
-        wake: threading.Condition | None = None,
-        stirred: Callable[[], bool] | None = None,
+        self, requests: Sequence[Request], wake: threading.Condition | None = None, stirred: Callable[[], bool] | None = None
     ) -> None:
         """Wait until there is output for one of some readers, and deliver it; this thread drives unless another one does.
 
@@ -191,11 +187,7 @@ new = '''    # --- callers that wait -------------------------------------------
                 request.asked()
 
     def _next_step(
-        self,
-        requests: Sequence[Request],
-        nested: bool,
-        wake: threading.Condition | None,
-        stirred: Callable[[], bool] | None,
+        self, requests: Sequence[Request], nested: bool, wake: threading.Condition | None, stirred: Callable[[], bool] | None
     ) -> Step | None:
         """The step that this thread computes next, once it may drive; None when some requests are ready, whose output is delivered,
         or when `stirred()` is true.

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from edgellm.memory.layout import RING_MULTIPLE, MemoryClass, MemoryLayout
 from edgellm.memory.pages import SINK_MULTIPLE
-from edgellm.memory.ring import Spans
-from edgellm.memory.sequence import Placement
+from edgellm.memory.sequence import Placement, Spans
 
 
 def first_slots(lengths: Sequence[int], layout: MemoryLayout, most: int) -> list[int]:

@@ -23,11 +23,6 @@ def sink_slots(memory: MemoryClass) -> int:
     return -(-memory.sinks // SINK_MULTIPLE) * SINK_MULTIPLE
 
 
-def page_of(memory: MemoryClass, slot: int) -> int:
-    """The page of a slot: 0 for the sinks, then the ring's in order."""
-    return 0 if slot < memory.sinks else 1 + (slot - memory.sinks) // PAGE_SLOTS
-
-
 def n_pages(memory: MemoryClass) -> int:
     """Pages of one memory class, the sinks' included."""
     return 1 + memory.ring // PAGE_SLOTS

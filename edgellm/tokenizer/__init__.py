@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from edgellm.tokenizer.build import build_tokenizer
 from edgellm.tokenizer.pre_tokenizers import UnknownPreTokenizer
-from edgellm.tokenizer.stream import StreamDecoder
-from edgellm.tokenizer.tokenizer import Tokenizer
+from edgellm.tokenizer.tokenizer import StreamDecoder, Tokenizer
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
 __all__ = ["StreamDecoder", "TokenType", "Tokenizer", "UnknownPreTokenizer", "Vocabulary", "build_tokenizer"]

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
+from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.joints import Joints
 from edgellm.tokenizer.merges import Merges, Pairs
 from edgellm.tokenizer.merging import merge_words
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
 from edgellm.tokenizer.spans import Spans, batches, code_points
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
-from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
+from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 from edgellm.tokenizer.word_cuts import LibraryCutter, WordCutter
 
 MAX_DIGITS = 900  # of a run that expressions look ahead over, which is quadratic
@@ -37,6 +38,8 @@ class BpeEncoder:
 
     def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
         self.vocabulary, self.pre = vocabulary, pre
+        letters = None if pre.visible_spaces or pre.drops_spaces else BYTE_OF_LETTER
+        self.spelling = Spelling(byte_tokens=True, space=SPACE if pre.visible_spaces else "", letters=letters)
         self._merges: Merges | None = Merges(merges, vocabulary.file)
         self._as = np.arange(len(vocabulary) + 1, dtype=np.int32)  # what texts with an id become; the last one has none
         self._as[[*vocabulary.control, -1]] = -1
@@ -72,19 +75,6 @@ class BpeEncoder:
             each = iter(self._ids(list(chain.from_iterable(parts))))
             ids = [list(chain.from_iterable(islice(each, len(some)))) for some in parts]
         return [stood_in(some, self._beyond, self.vocabulary.file) for some in ids]
-
-    def piece(self, token: int) -> bytes:
-        text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
-        if kind == TokenType.BYTE:
-            return bytes([int(text[3:5], 16)])
-        if self.pre.visible_spaces:
-            return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
-        if kind == TokenType.USER_DEFINED or self.pre.drops_spaces:
-            return text.encode("utf-8", "surrogateescape")
-        try:
-            return bytes([BYTE_OF_LETTER[letter] for letter in text])
-        except KeyError:  # a token that is not a byte string: added by somebody, or padding
-            return text.encode("utf-8", "surrogateescape")
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         known, ids = self._known, list[int]()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from edgellm.errors import BadVocab
+from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.prefixes import Prefixes
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
@@ -18,6 +19,7 @@ class Plamo2Encoder:
     """Scores are rounded to ten-thousandths, so that sums are exact; of equal cuts the one with the longer token first wins."""
 
     space_prefix = False
+    spelling = Spelling(byte_tokens=True)
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -59,12 +61,6 @@ class Plamo2Encoder:
                 out += [self._bytes[byte] for byte in text[at].encode()]
             at += length or 1
         return out
-
-    def piece(self, token: int) -> bytes:
-        text = self.vocabulary.texts[token]
-        if self.vocabulary.types[token] == TokenType.BYTE:
-            return bytes([int(text[3:5], 16)])
-        return text.encode("utf-8", "surrogateescape")
 
     def _best(self, text: str) -> list[int]:
         """From each place on, the length of the first token of the best cut; 0 where that is a character in bytes."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from edgellm.errors import BadVocab
+from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.trie import Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary
 
@@ -18,6 +19,7 @@ class RwkvEncoder:
     """Tokens are bytes, which the file writes as in a Python literal: "\\n", "\\xe4"."""
 
     space_prefix = False
+    spelling = Spelling(unescape=lambda text: unescaped(text))
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -51,9 +53,6 @@ class RwkvEncoder:
                 out.append(unknown)
             at += lengths[at] or 1
         return out
-
-    def piece(self, token: int) -> bytes:
-        return unescaped(self.vocabulary.texts[token])
 
 
 def unescaped(text: str) -> bytes:

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from edgellm.errors import BadVocab
+from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 from edgellm.tokenizer.windows import OVERLAP, WINDOW, encode_in_windows
 
@@ -36,6 +37,8 @@ class SpmEncoder:
     Spaces are U+2581 in these vocabularies, and nothing tells the two apart: a text that holds U+2581 decodes to one with spaces.
     """
 
+    spelling = Spelling(byte_tokens=True, space=SPACE)
+
     def __init__(self, vocabulary: Vocabulary, options: SpmOptions) -> None:
         self.vocabulary, self.options, self.space_prefix = vocabulary, options, options.space_prefix
         self._processor: Any = None  # sentencepiece ships no types
@@ -52,12 +55,6 @@ class SpmEncoder:
         if self._processor is None:
             self.prepare()
         return [stood_in(self._ids(text), self._beyond, self.vocabulary.file) for text in texts]
-
-    def piece(self, token: int) -> bytes:
-        text = self.vocabulary.texts[token]
-        if self.vocabulary.types[token] == TokenType.BYTE:
-            return bytes([int(text[3:5], 16)])
-        return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
     def _ids(self, text: str) -> list[int]:
         if len(text) > WINDOW and self._sizes:

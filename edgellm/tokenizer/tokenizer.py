@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -215,8 +217,19 @@ class Tokenizer:
         piece = self._pieces.get(token)
         if piece is None:
             token = self._checked(token)
-            control = token in self.vocabulary.control
-            piece = self.vocabulary.texts[token].encode() if control else self._encoder.piece(token)
+            text, kind, spelling = self.vocabulary.texts[token], self.vocabulary.types[token], self._encoder.spelling
+            if token in self.vocabulary.control:
+                piece = text.encode()
+            elif kind == TokenType.BYTE and spelling.byte_tokens:
+                piece = bytes([int(text[3:5], 16)])
+            elif spelling.unescape is not None:
+                piece = spelling.unescape(text)
+            else:
+                plain = text.replace(spelling.space, " ") if spelling.space else text
+                piece = plain.encode("utf-8", "surrogateescape")
+                if spelling.letters is not None and kind != TokenType.USER_DEFINED:
+                    with contextlib.suppress(KeyError):  # not a byte string: a token that somebody added, or padding
+                        piece = bytes(map(spelling.letters.__getitem__, text))
             self._pieces[token] = piece
         return piece
 
@@ -261,6 +274,34 @@ class Tokenizer:
         while at < len(text) and text[at] in SPACES:
             at += 1
         return at
+
+
+class StreamDecoder:
+    """Decodes one token after the other; the pieces joined are what `Tokenizer.decode` gives for all ids at once.
+
+    `continuation`: the tokens follow a text (a prompt), so that the first one keeps its leading space.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, continuation: bool = False, skip_special: bool = True, shown: frozenset[int] = frozenset()
+    ) -> None:
+        """`shown`: control tokens whose text is not left out."""
+        self._tokenizer, self._skip_special, self._shown = tokenizer, skip_special, shown
+        self._continuation = continuation
+        self._after_special = not continuation
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that became complete with this token: "" while a character's bytes are still missing."""
+        piece, self._after_special = self._tokenizer.next_bytes(
+            token, self._after_special, skip_special=self._skip_special and token not in self._shown
+        )
+        return self._utf8.decode(piece)
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for a character that was cut off. A new sequence may follow."""
+        self._after_special = not self._continuation
+        return self._utf8.decode(b"", final=True)
 
 
 def _check_text(what: str, text: object) -> None:

@@ -10,6 +10,7 @@ from itertools import chain
 
 import numpy as np
 
+from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.spm import SPACE
 from edgellm.tokenizer.trie import NO_CODE, Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
@@ -72,6 +73,7 @@ class Letters(dict[int, str]):
 class WpmEncoder:
     """Greedy longest match. Lossy: case, accents and runs of white space are gone after decoding."""
 
+    spelling = Spelling(space=SPACE)
     space_prefix = True  # decoding drops the first word's space; encoding needs none before a text
 
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
@@ -96,9 +98,6 @@ class WpmEncoder:
             known.update(zip(new, self._pieces(new), strict=True))
             out.append(list(chain.from_iterable(map(known.__getitem__, words))))
         return out
-
-    def piece(self, token: int) -> bytes:
-        return self.vocabulary.texts[token].replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
     def _pieces(self, words: list[str]) -> Iterator[Sequence[int]]:
         """Ids of words; of one with an unknown part, or that is too long, only the unknown token."""

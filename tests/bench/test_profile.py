@@ -10,8 +10,9 @@ from pace import slowness
 from test_cpu_backend import TOKENS, logits, ready
 from tiny_models import tiny_model
 
-from edgellm.backends.base import StepBatch, StepTimes
+from edgellm.backends.base import StepTimes
 from edgellm.backends.cpu.profile import WAITS, WAKES, Clock
+from edgellm.engine.conversation import Conversation
 from edgellm.memory.sequence import Sequence
 
 OWN_KINDS = {WAITS, WAKES}
@@ -26,10 +27,10 @@ def test_a_profiled_step_is_a_real_one(tmp_path: Path, name: str, threads: int) 
         state, sequence, found = executable.new_state(), Sequence(executable.layout), list[StepTimes]()
         for first, end in ((0, 8), (8, 9), (9, 10), (10, 17)):
             part = np.array(TOKENS[first:end], np.int32)
-            found.append(executable.profile(StepBatch.single(state, part, sequence.place(len(part)), np.zeros(1, np.int32))))
+            found.append(executable.profile(Conversation(sequence, state).step(part, np.zeros(1, np.int32))))
             sequence.extend(part)
         rest = np.array(TOKENS[17:], np.int32)
-        step = StepBatch.single(state, rest, sequence.place(len(rest)), np.arange(len(rest), dtype=np.int32))
+        step = Conversation(sequence, state).step(rest, np.arange(len(rest), dtype=np.int32))
         assert np.array_equal(executable.submit(step).wait()["logits"], plain[17:])
         for mode, times in (("batch", found[0]), ("decode", found[1])):
             records = [executable._plan.records[number].kernel for number in executable._plan.chosen(mode)]
@@ -42,9 +43,7 @@ def test_a_profiled_step_is_a_real_one(tmp_path: Path, name: str, threads: int) 
 
 def test_parts_are_of_the_clock_that_python_reads(tmp_path: Path) -> None:
     with ready(tiny_model(tmp_path / "m.gguf"), threads=1) as (executable, _):
-        batch = StepBatch.single(
-            executable.new_state(), np.array([1], np.int32), Sequence(executable.layout).place(1), np.zeros(1, np.int32)
-        )
+        batch = Conversation.empty(executable).step(np.array([1], np.int32), np.zeros(1, np.int32))
         executable.profile(batch)
         clock = executable._timed["decode"][1]
         assert isinstance(clock, Clock)

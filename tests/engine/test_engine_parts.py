@@ -21,6 +21,7 @@ from edgellm.graph import KVSpec
 from edgellm.loading import context as contexts
 from edgellm.memory.layout import plan_memory
 from edgellm.memory.sizes import kv_bytes
+from edgellm.weights import WeightStore
 
 
 @given(

@@ -19,7 +19,7 @@ from tiny_models import tiny_model
 from waiting import until
 
 from edgellm import Model
-from edgellm.api.records import Piece
+from edgellm.api.answer import Piece
 from edgellm.errors import ContextFull, FormatError, ModelClosed, NoTokenizer, NumericError, OptionError
 from edgellm.sampling import SamplingKeywords
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import MemoryClass, MemoryLayout, plan_memory
-from edgellm.memory.ring import Ring, Spans
-from edgellm.memory.sequence import Placement, Sequence
+from edgellm.memory.sequence import Placement, Ring, Sequence, Spans
 
 
 def layout(context: int, sinks: int, chunk: int, window: int | None = None, pinned: int = 0) -> MemoryLayout:

@@ -48,7 +48,7 @@ N_OUTPUTS: Final = 1  # R
 N_SEGMENTS: Final = 2  # S
 STEP_WORDS: Final = 8
 
-# Attention's list of work (see attention_work.py): int64 words.
+# Attention's list of work (see step_block.py): int64 words.
 WORK_N_ITEMS: Final = 0
 WORK_N_MERGES: Final = 1
 WORK_MERGES_AT: Final = 2  # word at which merges begin

@@ -22,8 +22,8 @@ from edgellm.backends.cpu.pages import (
 )
 from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.layout import MemoryClass, MemoryLayout
-from edgellm.memory.pages import PAGE_SLOTS, PageTable, n_pages, page_of, sink_slots
-from edgellm.memory.ring import Spans
+from edgellm.memory.pages import PAGE_SLOTS, PageTable, n_pages, sink_slots
+from edgellm.memory.sequence import Spans
 from edgellm.memory.sizes import token_bytes
 
 
@@ -61,10 +61,12 @@ class KVCache:
         # Addresses of pages, 0 where there is none: what kernels read. Index 0 is the sinks' page.
         self._addresses = [np.zeros(len(list(table)), np.int64) for table in self._tables]
         self.tables = _starts(self._addresses)  # by memory class: address of int64 (pages,), the sinks' page first
+        self._own_page = [-1] * len(layout.classes)  # the page that was written last, while no other conversation holds it
 
     def fork(self) -> KVCache:
         """A second conversation that continues from here: page tables are copied, pages are not."""
         other = KVCache(self.layout, self.kv)
+        self._own_page = [-1] * len(self._own_page)
         other._tables = [table.fork() for table in self._tables]
         other._addresses = [addresses.copy() for addresses in self._addresses]
         other.tables = _starts(other._addresses)
@@ -80,9 +82,10 @@ class KVCache:
             return  # a class without layers, as the full one of models whose layers all slide
         if len(spans) == 1:  # the usual step: 2 us instead of 40
             slot = int(spans[0, 0])
-            index = page_of(memory, slot)
-            if not self._tables[memory_class].is_own(index):
+            index = 0 if slot < memory.sinks else 1 + (slot - memory.sinks) // PAGE_SLOTS
+            if index != self._own_page[memory_class]:
                 self._own(memory_class, index)
+                self._own_page[memory_class] = index
             targets[0, 0] = self._addresses[memory_class][index]
             targets[0, 1:] = ((slot - memory.sinks) % PAGE_SLOTS, PAGE_SLOTS) if index else (slot, sink_slots(memory))
             return
@@ -153,5 +156,5 @@ def _starts(arrays: Sequence[npt.NDArray[np.int64]]) -> list[int]:
 
 
 def _pages(memory: MemoryClass, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:  # Any: of whatever width slots have
-    """`page_of` for several slots."""
+    """The pages of slots: 0 for the sinks, then the ring's in order."""
     return np.where(slots < memory.sinks, 0, 1 + (slots - memory.sinks) // PAGE_SLOTS)

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.attention_work import AttentionWork
 from edgellm.backends.cpu.ops.attention import ATTENTION
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.record import Record
+from edgellm.backends.cpu.step_block import AttentionWork
 
 Work = npt.NDArray[np.integer]
 LIST = ATTENTION.at("work") // 8  # word of an attention record

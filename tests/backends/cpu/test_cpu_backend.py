@@ -21,11 +21,12 @@ from variants import CONTEXT, GOLD, ROWS, VARIANTS
 from variants import tokens as variant_tokens
 
 from edgellm import arch
-from edgellm.backends.base import SMALLEST_STEP, Pace, StepBatch, StepStopped
+from edgellm.backends.base import SMALLEST_STEP, Pace, StepStopped
 from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
 from edgellm.backends.cpu.ops import attention
+from edgellm.engine.conversation import Conversation
 from edgellm.errors import BackendError, OptionError
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import plan_memory
@@ -69,7 +70,7 @@ def logits(executable: CpuExecutable, tokens: Tokens[int], chunk: int | None = N
     size = chunk or executable.max_tokens
     for first in range(0, len(tokens), size):
         part = np.array(tokens[first : first + size], np.int32)
-        step = StepBatch.single(state, part, sequence.place(len(part)), np.arange(len(part), dtype=np.int32))
+        step = Conversation(sequence, state).step(part, np.arange(len(part), dtype=np.int32))
         rows.append(executable.submit(step).wait()["logits"].copy())
         sequence.extend(part)
     return np.concatenate(rows)
@@ -147,7 +148,7 @@ def test_a_step_that_was_stopped_may_be_repeated(tmp_path: Path, monkeypatch: py
             times += 1
             return times == asked
 
-        step = StepBatch.single(state, np.array(TOKENS[:8], np.int32), sequence.place(8), np.arange(8, dtype=np.int32))
+        step = Conversation(sequence, state).step(np.array(TOKENS[:8], np.int32), np.arange(8, dtype=np.int32))
         with pytest.raises(StepStopped):
             executable.submit(step).wait(stop)
         assert times == asked and np.array_equal(executable.submit(step).wait()["logits"], wanted)

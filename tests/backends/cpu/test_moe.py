@@ -13,7 +13,6 @@ from variants import GOLD, ROWS, tokens
 
 import edgellm
 from edgellm.arch import load_graph
-from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu.traits import TRAITS
 from edgellm.errors import BadHParam
 from edgellm.formats.gguf import open_gguf
@@ -88,9 +87,7 @@ def test_pieces_threads_and_neighbours_change_no_bit(quant: str, tmp_path: Path)
             ids = np.random.default_rng(5).integers(3, 90, 90).astype(np.int32)
             found, first = [], 0
             for n in pieces:
-                batch = StepBatch.single(
-                    one.state, ids[first : first + n], one.sequence.place(n), np.arange(max(n - 32, 0), n, dtype=np.int32)
-                )
+                batch = one.step(ids[first : first + n], np.arange(max(n - 32, 0), n, dtype=np.int32))
                 logits = executable.submit(batch).wait()["logits"].copy()
                 found += [(first + max(n - 32, 0) + i, row) for i, row in enumerate(logits)]
                 one.sequence.extend(ids[first : first + n])

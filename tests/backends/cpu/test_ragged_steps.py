@@ -17,10 +17,12 @@ from tiny_models import tiny_model
 from edgellm import arch
 from edgellm.backends import find
 from edgellm.backends.base import BackendOptions, Executable, State, StepBatch
+from edgellm.backends.cpu.kv_cache import _pages
 from edgellm.backends.cpu.state import CpuState
+from edgellm.engine import conversation
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import MemoryClass, plan_memory
-from edgellm.memory.pages import PageTable, n_pages, page_of
+from edgellm.memory.pages import PageTable, n_pages
 from edgellm.memory.sequence import Sequence as TokenSequence
 from edgellm.passes import optimise
 from edgellm.weights import WeightStore
@@ -56,7 +58,7 @@ class Conversation:
 
     def next(self, n: int) -> StepBatch:
         self.tokens = self.rng.integers(3, 90, n).astype(np.int32)
-        return StepBatch.single(self.state, self.tokens, self.sequence.place(n), np.array([n - 1], np.int32))
+        return conversation.Conversation(self.sequence, self.state).step(self.tokens, np.array([n - 1], np.int32))
 
     def took(self, logits: Logits) -> None:
         self.logits.append(logits.copy())
@@ -254,7 +256,8 @@ def test_mlx_takes_segments_one_by_one(tmp_path: Path) -> None:
 
 def test_pages_are_counted_and_copied_once() -> None:
     memory = MemoryClass(4, 500, 768)
-    assert n_pages(memory) == 4 and [page_of(memory, slot) for slot in (0, 3, 4, 259, 260, 771)] == [0, 0, 1, 1, 2, 3]
+    slots = np.array([0, 3, 4, 259, 260, 771], np.int32)
+    assert n_pages(memory) == 4 and _pages(memory, slots).tolist() == [0, 0, 1, 1, 2, 3]
     made: list[list[int]] = []
 
     def make() -> list[int]:

@@ -15,8 +15,9 @@ from tiny_hybrids import HYBRIDS
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.backends.base import Executable, State, StepBatch, StepStopped
+from edgellm.backends.base import Executable, State, StepStopped
 from edgellm.backends.cpu import executable as cpu
+from edgellm.engine.conversation import Conversation
 from edgellm.memory.sequence import Sequence
 from edgellm.memory.state_ring import StateRing
 
@@ -80,7 +81,7 @@ def feed(executable: Executable, state: State, sequence: Sequence, ids: npt.NDAr
     for first in range(0, len(ids), size):
         part = ids[first : first + size]
         rows = np.arange(len(part), dtype=np.int32)
-        found.append(executable.submit(StepBatch.single(state, part, sequence.place(len(part)), rows)).wait()["logits"].copy())
+        found.append(executable.submit(Conversation(sequence, state).step(part, rows)).wait()["logits"].copy())
         sequence.extend(part)
     return np.concatenate(found)
 
@@ -146,7 +147,7 @@ def test_a_step_that_was_stopped_changes_nothing(tmp_path: Path, monkeypatch: py
             times += 1
             return times == asked
 
-        batch = StepBatch.single(state, IDS[20:50], sequence.place(30), np.array([29], np.int32))
+        batch = Conversation(sequence, state).step(IDS[20:50], np.array([29], np.int32))
         with pytest.raises(StepStopped):
             executable.submit(batch).wait(stop)
         assert np.array_equal(feed(executable, state, sequence, IDS[20:], 11), whole[20:])

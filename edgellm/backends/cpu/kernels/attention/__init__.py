@@ -2,7 +2,7 @@
 
 rope                    pairs of dims turned by the angles in the step's tables
 kv_store                keys and values of a step written to their pages, in the forms of kv_rows.py: f32, f16, q8_0, q4_0
-attention               groups of queries by chunks of 256 keys, online softmax in blocks of 32, as attention_work.py lists them
+attention               groups of queries by chunks of 256 keys, online softmax in blocks of 32, as step_block.py lists them
 attention_block.py      a block by two or four queries: f32 and f16 keys. With sixteen float lanes (AVX-512) prompts transpose f16
                         keys once for all queries of a group
 int16.py                the same for q8_0 and q4_0: queries and weights rounded to i16, integer products; in vectors of 512 bits at

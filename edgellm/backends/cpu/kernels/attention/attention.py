@@ -3,7 +3,7 @@ never depend on which other queries are computed beside it, on the threads, or o
 
 Queries of one key/value head go together by fours: a block of keys and values is read and widened once for four of them. Blocks
 make chunks of 256 slots, a page each; each gives a partial (weighted values, maximum, sum of weights), and these are merged in
-order. What is to be done is listed beforehand (attention_work.py).
+order. What is to be done is listed beforehand (step_block.py).
 
 Keys and values in quants are rotated (rotation.py): queries are rotated too, and the result back. They are multiplied as integers,
 with queries and weights in i16; for more than a few queries they become i16 first, block by block, once for all queries of a group,
