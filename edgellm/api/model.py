@@ -25,7 +25,7 @@ from edgellm.chat.images import Image
 from edgellm.chat.images import Source as ImageSource
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import Conversation, SessionCache
-from edgellm.engine.monitor import Engine
+from edgellm.engine.engine import Engine
 from edgellm.engine.prompts import PromptVectors, TokenIds, check_room, checked_ids
 from edgellm.engine.request import Scoring
 from edgellm.errors import ModelClosed, SessionError

@@ -10,7 +10,7 @@ from typing import Self
 from edgellm.api.answer import Answer, AnswerSpec, Piece
 from edgellm.api.records import Event, Eviction, Generation, PromptRead, TokenLogprobs
 from edgellm.engine.conversation import SessionCache
-from edgellm.engine.monitor import Engine
+from edgellm.engine.engine import Engine
 from edgellm.engine.readers import Reader
 from edgellm.engine.request import Request
 from edgellm.errors import ModelClosed, OptionError

@@ -1,4 +1,4 @@
-"""The monitor around the core: one thread at a time drives it, and whichever caller waits is that thread."""
+"""The monitor around the core: one thread at a time drives it, and a waiting caller drives the engine."""
 
 from __future__ import annotations
 
@@ -9,60 +9,30 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from edgellm.backends.base import Executable, StepStopped
-from edgellm.engine.conversation import SessionCache
 from edgellm.engine.core import Core
-from edgellm.engine.readers import Readers
+from edgellm.engine.driver_role import DriverRole
 from edgellm.engine.request import Request
 from edgellm.engine.step import Outcome, Step
 from edgellm.errors import BackendError, ModelClosed, OptionError, QueueFull
-from edgellm.weights import WeightStore
-
-WAIT = 0.25  # seconds; bounded waits let Ctrl-C through on every system
 
 
-class Engine:
-    """An executable and its weights for callers in any thread, with lock, hand-over of the driving thread, Ctrl-C and fork.
+class Monitor:
+    """A core for callers in any thread, with lock, hand-over of the driving thread, Ctrl-C and fork.
 
     One caller at a time is the driver: it computes steps for all requests that a reader waits for, until its own is ready. Then
     the next one that waits drives. Where nobody waits, nothing is computed. The lock guards the core; it is not held while a step
     is computed and sampled.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        weights: WeightStore,
-        path: str,
-        *,
-        positions: int | None,
-        parallel: int = 1,
-        queue: int | None = None,
-        state_bytes: int = 0,
-    ) -> None:
-        """`positions`: number of learned positions, None where they are computed. `parallel`: requests that run at a time; `queue`:
-        those that may wait, None for any number."""
-        self.positions, self.layout, self._path = positions, executable.layout, path
-        self.lock = threading.RLock()
-        self._role_free = threading.Condition(self.lock)  # for callers that want the executable for themselves
+    release: weakref.finalize[..., Monitor]  # alive until executable and weights are freed
+
+    def __init__(self, core: Core, executable: Executable, path: str) -> None:
+        self.core, self._path = core, path
         self._executable: Executable | None = executable
+        self.lock = threading.RLock()
+        self._role = DriverRole(self.lock)
         self._stepping = threading.Lock()  # held while executable and weights are used
-        self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._process = os.getpid()
-        self.core = Core(executable, weights, parallel, state_bytes, queue)
-        self._driver = 0  # the thread that drives; only this thread changes it to and from its own number
-        self._reserved = 0  # callers that want the executable for themselves
-        self._sleepers = 0  # threads that wait for output
-        self.readers = Readers(self)
-
-    # --- state ---------------------------------------------------------------------------------------------------------------
-    @property
-    def closed(self) -> bool:
-        return not self._release.alive
-
-    @property
-    def forked(self) -> bool:
-        """This process is a fork of the one that loaded the model, whose threads do not exist here."""
-        return os.getpid() != self._process
 
     def check_process(self) -> None:
         """Raises BackendError in a forked process."""
@@ -71,40 +41,9 @@ class Engine:
 
     def check(self) -> Executable:
         """The executable. Raises ModelClosed."""
-        if self._executable is None or not self._release.alive:
+        if self._executable is None or not self.release.alive:
             raise ModelClosed(f"{self._path}: the model was closed; load it again.")
         return self._executable
-
-    def check_file(self) -> None:
-        """Raises FormatError where the file was changed under its memory map, ModelClosed."""
-        self.check()
-        while not self._stepping.acquire(timeout=WAIT):  # a step is computed, or the model is closed and keeps the lock
-            self.check()
-        try:
-            self.check()  # at the end of the program the file is closed by another thread
-            self.core.check_file()
-        finally:
-            self._stepping.release()
-
-    # --- sessions ----------------------------------------------------------------------------------------------------------
-    def add_session(self, session: SessionCache) -> None:
-        """A session was opened."""
-        with self.lock:
-            self.core.cache.add_session(session)
-
-    def fork(self, session: SessionCache) -> SessionCache:
-        """A copy that holds what a session holds now."""
-        with self.alone():
-            conversation = session.conversation
-            return SessionCache(conversation.fork() if conversation is not None else None, session.adapters)
-
-    def close_session(self, session: SessionCache) -> None:
-        """A session was closed: cancel its requests, drop its conversation."""
-        with self.lock:
-            session.conversation, session.closed = None, True
-            self.core.cache.drop_session(session)
-            for request in self.core.requests:
-                request.cancelled = request.cancelled or request.session is session
 
     # --- callers that wait -------------------------------------------------------------------------------------------------
     def run(self, request: Request) -> None:
@@ -112,7 +51,7 @@ class Engine:
 
         Raises the request's error, BackendError in a forked process, ModelClosed.
         """
-        if self._driver == threading.get_ident() and request in self.core.in_step:
+        if self._role.thread == threading.get_ident() and request in self.core.in_step:
             raise OptionError("a stream cannot be read by a function that is called while it computes its next piece.")
         self.run_many((request,))
         if request.error is not None:
@@ -127,8 +66,8 @@ class Engine:
         after `wake` was notified. A request's error stays in it. Raises BackendError in a forked process, ModelClosed.
         """
         self.check_process()
-        core, thread = self.core, threading.get_ident()
-        nested = self._driver == thread  # called by a function that a step calls, or by a signal handler
+        core, role, thread = self.core, self._role, threading.get_ident()
+        nested = role.thread == thread  # called by a function that a step calls, or by a signal handler
         outer = core.in_step if nested else ()
         step: Step | None = None
         outcomes: Sequence[Outcome] = ()
@@ -153,7 +92,7 @@ class Engine:
                             core.forget(step)
                     if not outcomes:
                         raise
-            if last is not None and self._driver == thread and self.check().runs_ahead:
+            if last is not None and role.thread == thread and self.check().runs_ahead:
                 self._submit_ahead(last, outer)
         except BaseException as error:
             with self.lock:
@@ -163,18 +102,18 @@ class Engine:
             raise
         finally:
             with self.lock:
-                if self._driver == thread:
+                if role.thread == thread:
                     core.in_step = outer
                     if not nested:
-                        self._driver = 0
+                        role.thread = 0
                 for request in requests:
                     if request.finished:
                         request.awaited = False
                         core.remove(request)
                     elif not request.awaited:
                         core.pause(request)
-                if self._sleepers or self._reserved:
-                    self._hand_over()
+                if role.sleepers or role.reserved:
+                    role.hand_over(core.running)
 
     def _enter(self, requests: Sequence[Request], wake: threading.Condition | None) -> None:
         """Readers begin to wait: one in this thread, or several that share a condition."""
@@ -192,7 +131,7 @@ class Engine:
         """The step that this thread computes next, once it may drive; None when some requests are ready, whose output is delivered,
         or when `stirred()` is true.
         """
-        thread = threading.get_ident()
+        role, thread = self._role, threading.get_ident()
         while True:
             ready, idle = list[Request](), list[Request]()
             for request in requests:
@@ -205,19 +144,19 @@ class Engine:
             if ready or (stirred is not None and stirred()):
                 break
             running = len(idle) < len(requests) or any(request.running for request in idle)
-            if running and (nested or (not self._reserved and self._driver in (0, thread))):
+            if running and (nested or (not role.reserved and role.thread in (0, thread))):
                 self.check()
-                self._driver = thread
+                role.thread = thread
                 step = self.core.schedule()
                 if step is not None:
                     return step
             else:
-                if self._driver == thread:  # another one must come first
-                    self._driver = 0
-                    self._hand_over()
+                if role.thread == thread:  # another one must come first
+                    role.thread = 0
+                    role.hand_over(self.core.running)
                 if wake is None:
                     wake = requests[0].wake = requests[0].wake or threading.Condition(self.lock)
-                self._sleep(wake)
+                role.sleep(wake)
                 self.check()
         for request in ready:
             request.deliver()
@@ -238,32 +177,13 @@ class Engine:
         core.admit()
         return refused
 
-    def _sleep(self, wake: threading.Condition) -> None:
-        self._sleepers += 1
-        try:
-            wake.wait(WAIT)
-        finally:
-            self._sleepers -= 1
-
-    def _hand_over(self) -> None:
-        """Wake a thread that may drive now."""
-        if self._driver:
-            return
-        if self._reserved:
-            self._role_free.notify()
-            return
-        for request in self.core.running:
-            if request.awaited and request.wake is not None and not request.ready:
-                request.wake.notify_all()
-                return
-
     def end(self, request: Request) -> None:
         """End a cancelled request, after the step that another thread computes with it."""
         with self.lock:
             core = self.core
-            while request in core.in_step and self._driver != threading.get_ident() and not self.closed:
+            while request in core.in_step and self._role.thread != threading.get_ident() and self.release.alive:
                 request.wake = request.wake or threading.Condition(self.lock)
-                self._sleep(request.wake)
+                self._role.sleep(request.wake)
             if request not in core.in_step:  # else a callback or signal handler calls this: it ends after the step
                 request.end()
                 core.remove(request)
@@ -276,10 +196,13 @@ class Engine:
     @contextlib.contextmanager
     def alone(self) -> Iterator[Executable]:
         """The executable for this thread, between two steps of other threads. Raises ModelClosed."""
-        thread = threading.get_ident()
-        nested = self._driver == thread
+        role, thread = self._role, threading.get_ident()
+        nested = role.thread == thread
         try:
-            executable = self._take_role(thread)
+            with self.lock:
+                role.reserve(lambda: not self.release.alive)
+                executable = self.check()
+                role.thread = thread
             with self._stepping:
                 ahead, self.core.ahead = self.core.ahead, None
                 if ahead is not None:
@@ -287,45 +210,9 @@ class Engine:
                 yield executable
         finally:
             with self.lock:
-                if self._driver == thread and not nested:
-                    self._driver = 0
-                self._hand_over()
-
-    def _take_role(self, thread: int) -> Executable:
-        """Drive, before all requests that wait."""
-        with self.lock:
-            self._reserved += 1
-            try:
-                while self._driver not in (0, thread):
-                    self._role_free.wait(WAIT)
-                    self.check()
-                executable = self.check()
-            finally:
-                self._reserved -= 1
-            self._driver = thread
-            return executable
-
-    def close(self) -> None:
-        """Cancel what runs, end the executable's threads, drop conversations and weights."""
-        with self.lock:
-            core = self.core
-            core.closing = True
-            self._reserved += 1
-            try:
-                for request in core.running:
-                    request.cancelled = True
-                while self._driver not in (0, threading.get_ident()) and not self.closed:
-                    self._role_free.wait(WAIT)
-            except BaseException:
-                core.closing = False
-                raise
-            finally:
-                self._reserved -= 1
-            self._executable = core.ahead = None
-            core.cache.clear()  # before the back end goes, which frees what conversations gave back
-            self._release()
-            for request in (*core.running, *core.waiting):
-                core.remove(request)
+                if role.thread == thread and not nested:
+                    role.thread = 0
+                role.hand_over(self.core.running)
 
     # --- computing ---------------------------------------------------------------------------------------------------------
     def _compute(self, step: Step) -> Sequence[Outcome]:
@@ -333,7 +220,7 @@ class Engine:
         outcomes = self.core.announce(step)
         if outcomes is not None:
             return outcomes
-        if not self._release.alive and threading.current_thread() is threading.main_thread():
+        if not self.release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:  # at the end of the program never given back to other threads
             try:
@@ -352,15 +239,3 @@ class Engine:
         with contextlib.suppress(BackendError), self._stepping:  # the next step tries again and raises it
             self.check()
             self.core.submit_ahead(ahead)
-
-
-def _release(executable: Executable, weights: WeightStore, stepping: threading.Lock, process: int) -> None:
-    """Free what a model holds: when it is closed or forgotten, or when the program ends while it is open.
-
-    At the end daemon threads may still compute: the step under way is waited for, and no thread begins another one, for the
-    lock is never given back. A forked process has neither the threads nor a lock it could trust.
-    """
-    if os.getpid() == process:
-        stepping.acquire()
-        executable.close()
-        weights.close()

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from edgellm.engine.monitor import Monitor
 from edgellm.engine.request import Request
 
 NAME = "edgellm-async"
 SOON = 0.01  # seconds that a caller waits for the lock to wake the thread, which looks again by itself a little later
-
-
-class _Engine(Protocol):
-    """The parts of the monitor that are used here."""
-
-    @property
-    def lock(self) -> threading.RLock: ...
-    def check_process(self) -> None: ...
-    def run_many(self, requests: Sequence[Request], wake: threading.Condition, stirred: Callable[[], bool]) -> None: ...
 
 
 class Reader:
@@ -43,7 +33,7 @@ class Reader:
 class Readers:
     """Waits for output of many requests and drives the engine meanwhile. The thread lives while there are readers."""
 
-    def __init__(self, engine: _Engine) -> None:
+    def __init__(self, engine: Monitor) -> None:
         self._engine = weakref.ref(engine)
         self._wake = threading.Condition(engine.lock)
         self._lock = threading.Lock()  # of the list and the thread
@@ -85,7 +75,7 @@ class Readers:
             self._wait(engine, active)
             del engine, active
 
-    def _wait(self, engine: _Engine, active: list[Reader]) -> None:
+    def _wait(self, engine: Monitor, active: list[Reader]) -> None:
         """Wait for output and hand it out."""
         error: BaseException | None = None
         try:

@@ -17,7 +17,7 @@ from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
-from edgellm.engine.monitor import Engine
+from edgellm.engine.engine import Engine
 from edgellm.engine.state_store import StateStore
 from edgellm.errors import NotEnoughMemory, OptionError, OptionValue
 from edgellm.folders import is_off

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Unpack  # Any: metadata holds values of many
 
 from edgellm.chat import ChatTemplate, find_template, template_variants
 from edgellm.engine.conversation import Conversation
-from edgellm.engine.monitor import Engine
+from edgellm.engine.engine import Engine
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import ModelClosed, OptionError
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for

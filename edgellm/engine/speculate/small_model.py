@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
-from edgellm.engine.monitor import Engine
+from edgellm.engine.engine import Engine
 from edgellm.engine.speculate.drafter import Drafter
 from edgellm.sampling import Sampler, SamplingOptions
 
