@@ -25,7 +25,7 @@ Stop = Callable[[], bool]
 Begin = Callable[[Stop], Stream]
 
 
-class _Model(Protocol):
+class _Generator(Protocol):
     """What the twins need: the calls that they are twins of."""
 
     def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
@@ -49,29 +49,29 @@ class _Model(Protocol):
 class AsyncTwins:
     """The calls of a model for programs that run on asyncio; their arguments, results and errors are those of their twins."""
 
-    async def agenerate(self: _Model, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
+    async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """`generate` without blocking the event loop; cancelling the task ends the computing."""
         return await AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **options)).drain()
 
-    def astream(self: _Model, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> AsyncStream:
+    def astream(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> AsyncStream:
         """`stream` for `async for`; cancelling the task that reads it ends the computing."""
         return AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **options))
 
     @overload
     async def ainfill(
-        self: _Model, prefix: str, suffix: str, *, stream: Literal[False] = False, **options: Unpack[InfillKeywords]
+        self: _Generator, prefix: str, suffix: str, *, stream: Literal[False] = False, **options: Unpack[InfillKeywords]
     ) -> Generation: ...
     @overload
     async def ainfill(
-        self: _Model, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]
+        self: _Generator, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]
     ) -> AsyncStream: ...
     @overload
     async def ainfill(
-        self: _Model, prefix: str, suffix: str, *, stream: bool, **options: Unpack[InfillKeywords]
+        self: _Generator, prefix: str, suffix: str, *, stream: bool, **options: Unpack[InfillKeywords]
     ) -> Generation | AsyncStream: ...
 
     async def ainfill(
-        self: _Model, prefix: str, suffix: str, *, stream: bool = False, **options: Unpack[InfillKeywords]
+        self: _Generator, prefix: str, suffix: str, *, stream: bool = False, **options: Unpack[InfillKeywords]
     ) -> Generation | AsyncStream:
         """`infill` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         stream = check_flag("stream", stream)
@@ -80,19 +80,19 @@ class AsyncTwins:
 
     @overload
     async def achat(
-        self: _Model, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+        self: _Generator, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
     ) -> Generation: ...
     @overload
     async def achat(
-        self: _Model, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]
+        self: _Generator, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]
     ) -> AsyncStream: ...
     @overload
     async def achat(
-        self: _Model, messages: Sequence[Message], *, stream: bool, **options: Unpack[ChatKeywords]
+        self: _Generator, messages: Sequence[Message], *, stream: bool, **options: Unpack[ChatKeywords]
     ) -> Generation | AsyncStream: ...
 
     async def achat(
-        self: _Model, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
+        self: _Generator, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
     ) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         stream = check_flag("stream", stream)

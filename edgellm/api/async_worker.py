@@ -11,7 +11,7 @@ from typing import Any  # what a task returns
 from edgellm.api.answer import Piece
 from edgellm.api.records import Eviction, Generation, PromptRead
 from edgellm.api.stream import Stream
-from edgellm.engine.readers import NAME, Reader
+from edgellm.engine.readers import NAME, RequestReader
 
 AHEAD = 8  # pieces that may be computed before they are asked for
 MOST_BEGINNING = 2  # threads that encode prompts
@@ -88,7 +88,7 @@ class AsyncWorker:
         return True
 
 
-class StreamReader(Reader):
+class StreamReader(RequestReader):
     """Brings the items of a stream to their queue, as long as that has room."""
 
     def __init__(self, stream: Stream, put: Callable[[Item], bool], *, reports: bool, drains: bool) -> None:

@@ -32,7 +32,7 @@ from edgellm.loading.tokenizing import answer_decoder
 from edgellm.sampling import Sampler
 
 
-class Source(NamedTuple):
+class AnswerSource(NamedTuple):
     """The origin of an answer: the model, the session's conversation, and the priority."""
 
     maker: AnswerMaker
@@ -55,7 +55,7 @@ class AnswerMaker:
         self,
         ids: TokenIds,
         asked: GenerationOptions,
-        source: Source,
+        source: AnswerSource,
         thinking: ThinkingSplitter | None = None,
         messages: Visible | None = None,
         free: Free | None = None,
@@ -136,7 +136,7 @@ def _kept(model: LoadedModel, messages: Visible | None) -> int | None:
 class Generating(AsyncTwins, Prompting):
     """The calls of a model that write answers. Those of a session continue the conversation that it holds."""
 
-    def _source(self) -> Source:
+    def _source(self) -> AnswerSource:
         """Raises ModelClosed, SessionError."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.embed import Embedding
-from edgellm.api.generating import AnswerMaker, Generating, Source
+from edgellm.api.generating import AnswerMaker, AnswerSource, Generating
 from edgellm.api.generation_options import Priority, check_priority
 from edgellm.api.prompting import Prompt, prompt_of
 from edgellm.api.records import LoadStats, TokenLogprobs
@@ -132,9 +132,9 @@ class Model(Generating, Embedding, Reranking):
         self._loaded.require_open()
         return self._loaded
 
-    def _source(self) -> Source:
+    def _source(self) -> AnswerSource:
         self._opened()
-        return Source(self._maker, None, False, self.context_policy)
+        return AnswerSource(self._maker, None, False, self.context_policy)
 
     def prompt_of(self, prompt: Prompt, name: str = "prompt") -> tuple[TokenIds, PromptVectors | None]:
         """A prompt's token ids, and the vectors of its images. Raises OptionError, NoTokenizer, ImageError."""
@@ -265,9 +265,9 @@ class Session(Generating):
             raise SessionError("the session was closed; open another one with model.session().")
         return model
 
-    def _source(self) -> Source:
+    def _source(self) -> AnswerSource:
         self._opened()
-        return Source(self._model._maker, self._cache, self.priority == "background", self.context_policy)
+        return AnswerSource(self._model._maker, self._cache, self.priority == "background", self.context_policy)
 
     def fork(self) -> Session:
         """A second session that goes on from here by itself; what both hold is in memory once. Raises SessionError, ModelClosed."""

@@ -11,7 +11,7 @@ from edgellm.api.answer import Answer, AnswerSpec, Piece
 from edgellm.api.records import Event, Eviction, Generation, PromptRead, TokenLogprobs
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.engine import Engine
-from edgellm.engine.readers import Reader
+from edgellm.engine.readers import RequestReader
 from edgellm.engine.request import Request
 from edgellm.errors import ModelClosed, OptionError
 
@@ -81,7 +81,7 @@ class Stream:
         """`reports`: prompt progress is wanted; `drains`: no pieces are, only the result."""
         self._answer.reports, self._answer.draining = reports, drains
 
-    def add_reader(self, reader: Reader) -> None:
+    def add_reader(self, reader: RequestReader) -> None:
         """Let the engine's thread read the answer. Raises BackendError in a forked process."""
         if self._engine is not None:
             self._engine.readers.add(reader)

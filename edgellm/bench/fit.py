@@ -30,7 +30,7 @@ READING_SPEED = 6.0  # tokens a second: about 250 words a minute
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FitRow:
     """Memory at one context and type of keys and values, and whether it is there."""
 
     context: int
@@ -46,11 +46,11 @@ class Fit:
     refusal: str
     trained: int
     free: Memory
-    rows: tuple[Row, ...]
+    rows: tuple[FitRow, ...]
     embeds: bool = False  # texts into vectors, so that it cannot chat
 
     @property
-    def best(self) -> Row | None:
+    def best(self) -> FitRow | None:
         """The longest context that fits in the usual type of keys and values, else in the next; None if none does."""
         fitting = [row for row in self.rows if row.fits]
         return max(fitting, key=lambda row: (-KV_TYPES.index(row.kv_type), row.context), default=None)
@@ -90,7 +90,7 @@ def _contexts(trained: int) -> list[int]:
     return [*below, trained] if trained <= CONTEXTS[-1] else [*below[:-1], CONTEXTS[-1]]
 
 
-def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
+def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[FitRow]:
     backend = reader(gguf)
     for context in wanted:
         keys, graph = load_graph(gguf, context)
@@ -101,9 +101,9 @@ def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) 
         for kv_type in ("f32",) if graph.embeds else KV_TYPES:
             try:
                 needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
-                yield Row(context, kv_type, needed, needed.total <= free.usable)
+                yield FitRow(context, kv_type, needed, needed.total <= free.usable)
             except MemoryError:  # the plan itself grows with the context
-                yield Row(context, kv_type, Need(gguf.nbytes, kv_bytes(layout, kv_type), 0, base_bytes(gguf, 0)), False)
+                yield FitRow(context, kv_type, Need(gguf.nbytes, kv_bytes(layout, kv_type), 0, base_bytes(gguf, 0)), False)
 
 
 def order(one: Guess) -> tuple[bool, int]:

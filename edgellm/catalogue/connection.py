@@ -25,7 +25,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HttpLimits:
     """Seconds of silence that are borne, seconds for connecting, redirects followed, tries, and the first pause between them."""
 
     silence: float = 30.0
@@ -61,7 +61,7 @@ class Watched(io.RawIOBase):
         super().close()
 
 
-class Answer(http.client.HTTPResponse):
+class HttpAnswer(http.client.HTTPResponse):
     """An answer whose whole header must come within `seconds`."""
 
     def __init__(self, connection: socket.socket, *arguments: Any, seconds: float, **options: Any) -> None:
@@ -70,7 +70,7 @@ class Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self.watched)
 
 
-def connected(parts: SplitResult, own: Origin, limits: Limits) -> tuple[http.client.HTTPConnection, str]:
+def connected(parts: SplitResult, own: Origin, limits: HttpLimits) -> tuple[http.client.HTTPConnection, str]:
     """An open connection, through the proxy of the environment where there is one, and the target to ask it for.
 
     Raises DownloadError for an address that only `own` may have; OSError, UnicodeError and HTTPException as sockets do.
@@ -92,7 +92,7 @@ def connected(parts: SplitResult, own: Origin, limits: Limits) -> tuple[http.cli
         parts, own = through, origin(through)  # the user's own choice, wherever it is
     # http.client's hook for making its socket, and for reading what it gets
     connection._create_connection = functools.partial(_socket_to, parts, own)  # type: ignore[attr-defined]  # no stub has it
-    connection.response_class = functools.partial(Answer, seconds=limits.silence)  # type: ignore[assignment]  # it is only called
+    connection.response_class = functools.partial(HttpAnswer, seconds=limits.silence)  # type: ignore[assignment]  # it is only called
     try:
         connection.connect()
     except BaseException:

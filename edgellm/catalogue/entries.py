@@ -22,7 +22,7 @@ MAX_NUMBER = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """One file of a repository: its path there, its bytes, and its sha256 where that is known."""
 
     path: str
@@ -36,7 +36,7 @@ class ModelFile:
 
     type: str
     repository: str
-    parts: tuple[Part, ...]
+    parts: tuple[FilePart, ...]
     revision: str | None = None  # commit; None: the repository's newest
     gated: bool = False  # its makers want their terms accepted on the hub first
     bundled: bool = False  # lies in the package's own data folder; repository is ""
@@ -187,7 +187,7 @@ def _bundled(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
     return ModelFile(type_name, "", (_part(piece, where),), bundled=True)
 
 
-def _part(table: Any, where: str) -> Part:
+def _part(table: Any, where: str) -> FilePart:
     if not isinstance(table, dict):
         raise ValueError(f"{where}: each of parts must be a table with path and size")
     path, size = _take(table, "path", str, where), _take(table, "size", int, where)
@@ -197,7 +197,7 @@ def _part(table: Any, where: str) -> Part:
         raise ValueError(f"{where}: {_shown(path)} is not a path of a .gguf file inside a repository")
     if not 0 < size < 2**63 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
         raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
-    return Part(path, size, sha256)
+    return FilePart(path, size, sha256)
 
 
 def _number(value: Any, where: str) -> float:

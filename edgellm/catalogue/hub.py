@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar  # what JSON holds before it is checked
 from urllib.parse import quote, urljoin
 
-from edgellm.catalogue.connection import Limits
+from edgellm.catalogue.connection import HttpLimits
 from edgellm.catalogue.hub_cache import hub_home
 from edgellm.catalogue.web import REDIRECTS, Interrupted, OutOfRange, Response, Unreachable, request
 from edgellm.errors import DownloadError
@@ -53,11 +53,14 @@ class Hub:
     """A hub and the user's settings for it: HF_ENDPOINT, HF_TOKEN (or the file of `hf auth login`), HF_HUB_OFFLINE."""
 
     def __init__(
-        self, environment: Mapping[str, str] = os.environ, limits: Limits | None = None, sleep: Callable[[float], None] = time.sleep
+        self,
+        environment: Mapping[str, str] = os.environ,
+        limits: HttpLimits | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.endpoint = (environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
         self.host = re.sub(r"^\w+://(?:[^/@]*@)?([^/:]*).*", r"\1", self.endpoint)  # for messages
-        self.limits, self.sleep = limits or Limits(), sleep
+        self.limits, self.sleep = limits or HttpLimits(), sleep
         self.offline = any(environment.get(name, "").lower() in TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
         self._token = _token(environment)
         self._waited = 0.0  # seconds that servers asked for

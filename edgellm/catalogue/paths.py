@@ -13,7 +13,7 @@ OWN = Path(__file__).resolve().parent.parent / "data"  # what comes with edgellm
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """The system, the home folder and the environment that paths depend on; tests give others than this process has."""
 
     platform: str = sys.platform
@@ -42,9 +42,9 @@ class Surroundings:
         return self.folder("XDG_DATA_HOME", ".local/share")
 
 
-def config_folder(around: Surroundings | None = None) -> Path:
+def config_folder(around: Environment | None = None) -> Path:
     """The folder of the user's models.toml: EDGELLM_CONFIG, else the system's own place. It need not exist."""
-    around = around or Surroundings()
+    around = around or Environment()
     if chosen := around.folder("EDGELLM_CONFIG"):
         return chosen
     if around.platform == "win32":
@@ -54,13 +54,13 @@ def config_folder(around: Surroundings | None = None) -> Path:
     return (around.folder("XDG_CONFIG_HOME", ".config") or around.home) / "edgellm"
 
 
-def data_folder(around: Surroundings | None = None) -> Path:
+def data_folder(around: Environment | None = None) -> Path:
     """The folder of what edgellm owns: EDGELLM_DATA, else the system's own place. It need not exist."""
-    around = around or Surroundings()
+    around = around or Environment()
     return around.folder("EDGELLM_DATA") or (around.data() or around.home) / "edgellm"
 
 
-def models_folder(around: Surroundings | None = None) -> Path:
+def models_folder(around: Environment | None = None) -> Path:
     """The folder that `edgellm import` puts models into. It need not exist."""
     return data_folder(around) / "models"
 

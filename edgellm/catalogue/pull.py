@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
 from edgellm.catalogue.download import Progress, WrongBytes, download
-from edgellm.catalogue.entries import Part as EntryPart
+from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_of
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
 from edgellm.catalogue.names import HubName, find_entry, hub_name, missing, on_disk, some
@@ -97,7 +97,7 @@ def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
     return [_trusted(files[part]) for part in parts]
 
 
-def _agreed(file: RemoteFile, part: EntryPart, branch: str | None) -> Wanted:
+def _agreed(file: RemoteFile, part: FilePart, branch: str | None) -> Wanted:
     """The hub's facts, if they are those of the catalogue."""
     expected = part.sha256 or file.sha256
     if file.size != part.size or (file.sha256 or expected) != expected:

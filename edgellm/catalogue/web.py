@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from edgellm.catalogue.connection import Answer, Limits, Origin, check_address, connected, is_loopback, numeric, origin
+from edgellm.catalogue.connection import HttpAnswer, HttpLimits, Origin, check_address, connected, is_loopback, numeric, origin
 from edgellm.errors import DownloadError
 
 BLOCK = 1 << 18  # bytes asked for at a time
@@ -44,7 +44,7 @@ class OutOfRange(Interrupted):
 class Response:
     """An answer whose body is read in blocks. Use as a context manager."""
 
-    def __init__(self, connection: http.client.HTTPConnection, answer: Answer, url: str, limits: Limits) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, answer: HttpAnswer, url: str, limits: HttpLimits) -> None:
         self.status, self.headers, self.url = answer.status, answer.headers, url
         self._connection, self._answer, self._limits = connection, answer, limits
         self._patience, self._bytes = limits.silence, 0  # seconds that we still wait for the next LEAST bytes
@@ -90,7 +90,9 @@ class Response:
         self._connection.close()
 
 
-def request(method: str, url: str, headers: Mapping[str, str], *, home: str, limits: Limits, final: str | None = None) -> Response:
+def request(
+    method: str, url: str, headers: Mapping[str, str], *, home: str, limits: HttpLimits, final: str | None = None
+) -> Response:
     """Send a request and follow redirects. With `final`, a header's name: not beyond an answer that has it, nor off the server.
 
     `home`: the endpoint that the user chose; `Authorization` is sent to it alone. Raises Interrupted for what may pass, and
@@ -114,13 +116,13 @@ def request(method: str, url: str, headers: Mapping[str, str], *, home: str, lim
     raise DownloadError(f"{home} redirects more than {limits.redirects} times; try again later")
 
 
-def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str], own: Origin, limits: Limits) -> Response:
+def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str], own: Origin, limits: HttpLimits) -> Response:
     connection: http.client.HTTPConnection | None = None
     try:
         connection, path = connected(parts, own, limits)
         connection.sock.settimeout(limits.silence)
         connection.request(method, path, headers={"Accept-Encoding": "identity", "User-Agent": AGENT, **headers})
-        return Response(connection, cast(Answer, connection.getresponse()), url, limits)
+        return Response(connection, cast(HttpAnswer, connection.getresponse()), url, limits)
     except BaseException as error:
         if connection is not None:
             connection.close()

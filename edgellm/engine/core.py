@@ -14,7 +14,7 @@ from edgellm.backends.base import Executable, StepBatch, never
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
 from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
-from edgellm.engine.scheduler import Candidate, Limits, plan
+from edgellm.engine.scheduler import Candidate, StepLimits, plan
 from edgellm.engine.step import Outcome, Part, Step
 from edgellm.errors import FormatError, NumericError, QueueFull
 from edgellm.formats.mapped import MappedFile
@@ -163,7 +163,7 @@ class Core:
         if not awaited:
             return None
         requests, executable = [*awaited, *others], self._executable
-        limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
+        limits = StepLimits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
         candidates = [
             Candidate(_uncomputed(request), not request.background, index < len(awaited), request.every_row, request.last_step)
             for index, request in enumerate(requests)

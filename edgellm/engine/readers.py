@@ -12,7 +12,7 @@ NAME = "edgellm-async"
 SOON = 0.01  # seconds that a caller waits for the lock to wake the thread, which looks again by itself a little later
 
 
-class Reader:
+class RequestReader:
     """Takes the output of one request, in the thread."""
 
     done = False  # the end was taken
@@ -37,11 +37,11 @@ class Readers:
         self._engine = weakref.ref(engine)
         self._wake = threading.Condition(engine.lock)
         self._lock = threading.Lock()  # of the list and the thread
-        self._readers: list[Reader] = []
+        self._readers: list[RequestReader] = []
         self._stirred = False
         self._thread: threading.Thread | None = None
 
-    def add(self, reader: Reader) -> None:
+    def add(self, reader: RequestReader) -> None:
         """Wait for a request, until it is finished. Raises BackendError in a forked process."""
         engine = self._engine()
         if engine is not None:
@@ -75,7 +75,7 @@ class Readers:
             self._wait(engine, active)
             del engine, active
 
-    def _wait(self, engine: Monitor, active: list[Reader]) -> None:
+    def _wait(self, engine: Monitor, active: list[RequestReader]) -> None:
         """Wait for output and hand it out."""
         error: BaseException | None = None
         try:

@@ -128,18 +128,18 @@ def head(path: str | os.PathLike[str], layout: MemoryLayout, facts: dict[str, An
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[_Reading]:
+def _opened(path: str | os.PathLike[str]) -> Iterator[_SavedFile]:
     name = check_path(path)
     try:
         with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-            yield _Reading(view, name)
+            yield _SavedFile(view, name)
     except ValueError as error:  # an empty file cannot be mapped
         raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error
     except OSError as error:
         raise SessionError(f"{name}: cannot be read ({error.strerror or error}); give a file that session.save() wrote.") from error
 
 
-class _Reading:
+class _SavedFile:
     """A saved session that is read."""
 
     def __init__(self, view: memoryview, name: str) -> None:

@@ -21,7 +21,7 @@ class Candidate(NamedTuple):
     last_step: int = 0  # number of the newest step that computed it
 
 
-class Limits(NamedTuple):
+class StepLimits(NamedTuple):
     """Upper limits of a step. `prompt_rows`: rows that take no longer than a step with prompts should."""
 
     rows: int
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     prompt_rows: int
 
 
-def plan(candidates: Sequence[Candidate], limits: Limits) -> list[tuple[int, int]]:
+def plan(candidates: Sequence[Candidate], limits: StepLimits) -> list[tuple[int, int]]:
     """The next step: (index of a candidate, rows) in the order of their segments; empty only without candidates.
 
     Foreground requests that decode come first, then foreground prompts in the order of `candidates`, then the background.
@@ -63,7 +63,7 @@ def plan(candidates: Sequence[Candidate], limits: Limits) -> list[tuple[int, int
 class _Step:
     """A step that is filled up to its limits."""
 
-    def __init__(self, candidates: Sequence[Candidate], limits: Limits) -> None:
+    def __init__(self, candidates: Sequence[Candidate], limits: StepLimits) -> None:
         self.chosen: list[tuple[int, int]] = []
         self.rows = self._outputs = 0
         self._candidates, self._limits = candidates, limits

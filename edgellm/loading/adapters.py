@@ -49,7 +49,7 @@ def _path_and_scale(asked: object) -> tuple[str, float]:
     return name, float(scale)
 
 
-class Adapter:
+class AdapterFile:
     """One file, decoded: by weight the factors A (rank, columns) and B (rows, rank), for a table of rows (rows, rank) and (columns,
     rank), of experts (experts, rank, columns) and (experts, rows, rank). `alpha` as the file has it, 0 for none.
     """
@@ -114,7 +114,7 @@ class AdapterSets:
 
     def __init__(self, asked: Asked, graph: Graph, architecture: str) -> None:
         given = asked_for(asked)
-        self.adapters = [Adapter(path, graph, architecture) for path, _ in given]
+        self.adapters = [AdapterFile(path, graph, architecture) for path, _ in given]
         self.names = sorted({name for adapter in self.adapters for name in adapter.factors})
         self._shapes, self._kinds = matrices(graph), adaptable(graph)
         ends = np.cumsum([0, *(max(adapter.rank(name) for name in adapter.factors) for adapter in self.adapters)]).tolist()
@@ -228,7 +228,7 @@ def narrowed(name: str, array: Floats, file: str, *, rounds: bool = False) -> We
     return Weight(name, TYPES_BY_NAME["F32"], shape, array.view(np.uint8), file)
 
 
-def fingerprint(adapter: Adapter) -> str:
+def fingerprint(adapter: AdapterFile) -> str:
     """Of what an adapter adds."""
     sha = hashlib.sha256(repr(adapter.alpha).encode())
     for name in sorted(adapter.factors):

@@ -18,7 +18,7 @@ from edgellm.sampling import truncation
 from edgellm.sampling.candidates import Candidates
 from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
 from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
-from edgellm.sampling.dry import Vocabulary, dry, find_breakers
+from edgellm.sampling.dry import TokenPieces, dry, find_breakers
 from edgellm.sampling.penalties import Change, Edit, logit_bias, penalties
 from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
 from edgellm.sampling.truncation import Select, Uniform
@@ -30,13 +30,13 @@ NO_TOKENS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SamplingContext:
     """What stages may know besides the options."""
 
     n_vocab: int
     context: int  # what a last_n of -1 stands for
     end_tokens: Collection[int]
-    vocabulary: Vocabulary | None
+    vocabulary: TokenPieces | None
     suppressed: Collection[int]  # tokens that the model's file bars
 
 
@@ -45,8 +45,8 @@ class EditStage:
     """A change of single logits over all of the vocabulary."""
 
     name: str
-    active: Callable[[SamplingOptions, Surroundings], bool]
-    build: Callable[[SamplingOptions, Surroundings], Edit]
+    active: Callable[[SamplingOptions, SamplingContext], bool]
+    build: Callable[[SamplingOptions, SamplingContext], Edit]
     looks_back: bool = True  # it needs the latest tokens
 
 
@@ -61,17 +61,17 @@ class SelectStage:
     scales: bool = False  # it cuts nothing: mirostat leaves it in place
 
 
-def _last_n(value: int, around: Surroundings) -> int:
+def _last_n(value: int, around: SamplingContext) -> int:
     return around.context if value < 0 else value
 
 
-def _build_dry(options: SamplingOptions, around: Surroundings) -> Edit:
+def _build_dry(options: SamplingOptions, around: SamplingContext) -> Edit:
     texts = options.dry_sequence_breakers
     breakers = find_breakers(around.vocabulary, texts) if around.vocabulary and texts else {}
     return dry(options, _last_n(options.dry_last_n, around), breakers)
 
 
-def _penalises(o: SamplingOptions, around: Surroundings) -> bool:
+def _penalises(o: SamplingOptions, around: SamplingContext) -> bool:
     return o.repeat_last_n != 0 and (o.repeat_penalty, o.frequency_penalty, o.presence_penalty) != (1, 0, 0)
 
 
@@ -109,7 +109,7 @@ class Sampler:
         n_vocab: int,
         context: int,
         end_tokens: Collection[int] = (),
-        vocabulary: Vocabulary | None = None,
+        vocabulary: TokenPieces | None = None,
         processors: Sequence[Processor] = (),
         suppressed: Collection[int] = (),
         constraint: TokenConstraint | None = None,
@@ -119,7 +119,7 @@ class Sampler:
         self._greedy = options.temperature <= 0
         self.redrawable = options.seed is None and not self._greedy and not options.mirostat and options.adaptive_target < 0
         self._processors = _checked(processors)
-        around = Surroundings(n_vocab, context, end_tokens, vocabulary, suppressed)
+        around = SamplingContext(n_vocab, context, end_tokens, vocabulary, suppressed)
         edits = [stage for stage in EDIT_STAGES if stage.active(options, around)]
         self._edits = [stage.build(options, around) for stage in edits]
         lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))

@@ -62,7 +62,7 @@ class Calls(Protocol):
         ...
 
 
-class _State(NamedTuple):
+class _Stage(NamedTuple):
     part: Literal["start", "thinking", "gap", "text", "call", "done"]
     tail: bytes = b""  # of the channel's text, in which a mark may begin
     tokens: int = 0  # of thinking, then of the gap
@@ -100,7 +100,7 @@ class ChannelConstraint:
     def __init__(self, channels: Channels) -> None:
         self._channels, self._tokens = channels, channels.tokens
         may_open = channels.may_open and self._tokens.opening is not None
-        self._states = [_State("thinking" if channels.inside else "start" if may_open else "text")]
+        self._states = [_Stage("thinking" if channels.inside else "start" if may_open else "text")]
 
     @property
     def complete(self) -> bool:
@@ -108,7 +108,7 @@ class ChannelConstraint:
         form = self._form(state)
         return state.part == "done" or (state.part in ("gap", "text") and form is not None and form.complete)
 
-    def _form(self, state: _State) -> TokenConstraint | None:
+    def _form(self, state: _Stage) -> TokenConstraint | None:
         return None if state.free else self._channels.form
 
     def mask(self) -> Mask | None:
@@ -136,7 +136,7 @@ class ChannelConstraint:
         state = self._states[-1]
         match state.part:
             case "start" if token == self._tokens.opening:
-                following = _State("thinking")
+                following = _Stage("thinking")
             case "thinking":
                 following = self._thought(state, token)
             case "gap" if state.tokens < MAX_GAP and token in self._tokens.blanks:
@@ -146,7 +146,7 @@ class ChannelConstraint:
             case "done":
                 following = state._replace(fed=None)
             case _:
-                following = self._said(state if state.part == "text" else _State("text"), token)
+                following = self._said(state if state.part == "text" else _Stage("text"), token)
         self._states.append(following)
         if len(self._states) > 2 * MAX_ROLLBACK:
             del self._states[:MAX_ROLLBACK]
@@ -157,27 +157,27 @@ class ChannelConstraint:
                 state.fed.rollback(1)
         del self._states[len(self._states) - n :]
 
-    def _said(self, state: _State, token: int) -> _State:
+    def _said(self, state: _Stage, token: int) -> _Stage:
         """A token of the text: of its form where it has one, else a call may begin with it."""
         form = self._form(state)
         if form is not None:
             form.accept(token)
             if self._channels.calls is not None and form.complete:  # the call that had to come
-                return _State("done" if self._channels.once else "text", fed=form, free=True)
+                return _Stage("done" if self._channels.once else "text", fed=form, free=True)
             return state._replace(fed=form)
         return self._next(state, token, "text")
 
-    def _called(self, state: _State, token: int) -> _State:
+    def _called(self, state: _Stage, token: int) -> _Stage:
         call = state.call
         assert call is not None
         call.accept(token)
         if not call.complete:
             return state._replace(fed=call)
         if self._channels.once:
-            return _State("done", fed=call)
-        return _State(state.within, tokens=state.tokens, said=True, fed=call, free=state.free)
+            return _Stage("done", fed=call)
+        return _Stage(state.within, tokens=state.tokens, said=True, fed=call, free=state.free)
 
-    def _next(self, state: _State, token: int, channel: Literal["thinking", "text"]) -> _State:
+    def _next(self, state: _Stage, token: int, channel: Literal["thinking", "text"]) -> _Stage:
         """A free token, with which a call may begin."""
         text = state.tail + self._tokens.pieces[token]
         calls = self._channels.calls
@@ -185,29 +185,29 @@ class ChannelConstraint:
             return state._replace(tail=text[-MAX_TAIL:], fed=None)
         found = calls.begun(text, said=state.said, mid_line=state.mid_line, thinking=channel == "thinking")
         if not isinstance(found, int):
-            return _State("call", tokens=state.tokens, call=found, within=channel, free=state.free)
+            return _Stage("call", tokens=state.tokens, call=found, within=channel, free=state.free)
         cut = max(found, len(text) - MAX_TAIL)
         if cut > 0:
             before, text = text[:cut], text[cut:]
             state = state._replace(said=True, mid_line=not before.endswith(b"\n"))
         return state._replace(tail=text, fed=None)
 
-    def _thought(self, state: _State, token: int) -> _State:
+    def _thought(self, state: _Stage, token: int) -> _Stage:
         close = self._tokens.close
         text = state.tail + self._tokens.pieces[token]
         if close in text[-len(self._tokens.pieces[token]) - len(close) + 1 :]:
-            return _State("gap")
+            return _Stage("gap")
         forced = state.forced + 1 if self._closes(state) else 0
         following = self._next(state, token, "thinking")
         if following.part == "call":
             return following._replace(tokens=state.tokens + 1)
         return following._replace(tokens=state.tokens + 1, forced=forced)
 
-    def _closes(self, state: _State) -> bool:
+    def _closes(self, state: _Stage) -> bool:
         """Whether the budget is used up."""
         return self._channels.budget is not None and state.tokens >= self._channels.budget
 
-    def _thinking_mask(self, state: _State) -> Mask | None:
+    def _thinking_mask(self, state: _Stage) -> Mask | None:
         tokens = self._tokens
         if self._closes(state):
             mask = np.zeros(tokens.n_words, np.uint32)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import SchemaError
-from edgellm.sampling.json_limits import JsonLimits, State
+from edgellm.sampling.json_limits import JsonLimits, JsonState
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -53,7 +53,7 @@ class GrammarConstraint:
     def __init__(self, start: Callable[[], LLMatcher], n_vocab: int, limits: JsonLimits | None = None) -> None:
         """`limits`: of the JSON that the grammar describes."""
         self._start, self._limits = start, limits
-        self._states = [State()]
+        self._states = [JsonState()]
         self._matcher: LLMatcher | None = None
         self._mask = np.zeros((n_vocab + 31) // 32, np.uint32)
 

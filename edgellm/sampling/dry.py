@@ -22,7 +22,7 @@ MAX_BREAKER_CHARS, MAX_TAIL_TOKENS = 40, 20  # llama.cpp's limits for one sequen
 Breakers = dict[int, list[tuple[int, ...]]]  # first token -> the tokens that must follow it to complete a breaker
 
 
-class Vocabulary(Protocol):
+class TokenPieces(Protocol):
     """What DRY needs to know about tokens; the engine lends the model's tokenizer."""
 
     def pieces(self) -> Sequence[str]:
@@ -34,7 +34,7 @@ class Vocabulary(Protocol):
         ...
 
 
-def find_breakers(vocabulary: Vocabulary, texts: Collection[str]) -> Breakers:
+def find_breakers(vocabulary: TokenPieces, texts: Collection[str]) -> Breakers:
     """Token sequences that contain one of `texts`: in a single token, or begun by one and completed by others."""
     found: dict[int, set[tuple[int, ...]]] = {}
     pieces = vocabulary.pieces()

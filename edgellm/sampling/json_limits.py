@@ -20,7 +20,7 @@ OPENS = (ord("["), ord("{"))
 CLOSES = (ord("]"), ord("}"))
 
 
-class State(NamedTuple):
+class JsonState(NamedTuple):
     """Where JSON stands after some bytes."""
 
     text: bool = False
@@ -29,7 +29,7 @@ class State(NamedTuple):
     digits: int = 0  # of the number that is being written
     exponent: int = -1  # digits of its exponent, -1 without one
 
-    def after(self, piece: bytes) -> State:
+    def after(self, piece: bytes) -> JsonState:
         """Behind more bytes."""
         text, escaped, depth, digits, exponent = self
         for byte in piece:
@@ -42,7 +42,7 @@ class State(NamedTuple):
             elif byte not in b"+-.":
                 digits, exponent, text = 0, -1, byte == 0x22
                 depth += (byte in OPENS) - (byte in CLOSES)
-        return State(text, escaped, depth, digits, exponent)
+        return JsonState(text, escaped, depth, digits, exponent)
 
 
 class JsonLimits:
@@ -51,7 +51,7 @@ class JsonLimits:
     def __init__(self, pieces: Sequence[bytes], n_vocab: int) -> None:
         self.pieces, self._n_words = pieces, (n_vocab + 31) // 32
 
-    def restrict(self, mask: Mask, state: State) -> None:
+    def restrict(self, mask: Mask, state: JsonState) -> None:
         """Take them out of a mask."""
         if state.depth >= MAX_NESTING:
             mask &= self._closing if state.text else self._flat

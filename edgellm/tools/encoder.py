@@ -46,7 +46,7 @@ _SCRATCH_BYTES, _LINE = 1 << 14, 64
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-class Encoder:
+class TensorEncoder:
     """Kernels from `sources` to `targets`, compiled at the start; `weighted`: also those that take an importance.
 
     `encode` may be called from several threads at a time: kernels hold no lock.

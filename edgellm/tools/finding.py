@@ -9,7 +9,7 @@ Status = Literal["ok", "warning", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """`check`: what was looked at; `status`: "skipped" where there was nothing to look at; `text`: what was found, what to do."""
 
     check: str

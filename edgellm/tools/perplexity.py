@@ -24,7 +24,7 @@ SMALLEST_CONTEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class TextWindows:
     """How a text is cut: window i starts at token i * step; its rows `first`..size-2 predict the tokens after them."""
 
     size: int
@@ -54,7 +54,7 @@ class Report:
 
     perplexity: Perplexity
     divergence: Divergence | None
-    windows: Windows
+    windows: TextWindows
 
 
 def window_size(context: int, stride: int | None = None) -> int:
@@ -73,7 +73,7 @@ def window_size(context: int, stride: int | None = None) -> int:
     return context if stride is None else context + stride // 2
 
 
-def cut(n_tokens: int, context: int, stride: int | None = None, most: int | None = None) -> Windows:
+def cut(n_tokens: int, context: int, stride: int | None = None, most: int | None = None) -> TextWindows:
     """The windows of a text of `n_tokens`; at most `most` of them.
 
     Without a stride they follow each other, and each one's second half is scored. With one, a window of context + stride/2
@@ -88,7 +88,7 @@ def cut(n_tokens: int, context: int, stride: int | None = None, most: int | None
         )
     step, first = (size, size // 2) if stride is None else (stride, size - stride - 1)
     count = n_tokens // size if stride is None else -(-(n_tokens - size) // stride)
-    return Windows(size, step, max(first, 0), count if most is None else min(count, most))
+    return TextWindows(size, step, max(first, 0), count if most is None else min(count, most))
 
 
 def trained_context(path: str | os.PathLike[str]) -> int:
@@ -103,7 +103,7 @@ def trained_context(path: str | os.PathLike[str]) -> int:
 def measure(
     model: Model,
     ids: Sequence[int],
-    windows: Windows,
+    windows: TextWindows,
     *,
     base: Model | None = None,
     progress: Callable[[Perplexity, int, int], None] | None = None,

@@ -24,7 +24,7 @@ from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes
 from edgellm.formats.whole_file import check_place
 from edgellm.formats.writer import GGUFWriter, NewTensor, part_path
-from edgellm.tools.encoder import Encoder, Floats, check_encodable
+from edgellm.tools.encoder import Floats, TensorEncoder, check_encodable
 from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
 from edgellm.tools.places import check_out
@@ -99,7 +99,7 @@ class _Job:
     gguf: GGUFFile
     plan: Plan
     importance: Importance | None
-    encoder: Encoder
+    encoder: TensorEncoder
     unread: int = field(default=0)  # bytes of the present tensor that were written since its pages were given back
 
 
@@ -130,7 +130,7 @@ def quantize(
         writer = GGUFWriter(out, metadata, planned.new_tensors, split_bytes=options.split_bytes)
         _check_place(gguf, writer.paths, planned.nbytes, options)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
-        encoder = Encoder(
+        encoder = TensorEncoder(
             {gguf.tensors[name].type.name for name in changed},
             {planned.types[name].name for name in changed},
             weighted=importance is not None,

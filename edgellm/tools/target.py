@@ -25,7 +25,7 @@ from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.writer import NewTensor
 from edgellm.graph import Graph
 from edgellm.tokenizer import build_tokenizer
-from edgellm.tools.encoder import Encoder
+from edgellm.tools.encoder import TensorEncoder
 from edgellm.tools.imatrix import Listener, windows_of
 from edgellm.tools.kl import Divergences
 from edgellm.tools.mixes import MIXES, Mix, is_quantisable
@@ -46,7 +46,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SizeTarget:
     """What a size asks for: the mix that the file is said to be, and the type of every tensor, in the file's order."""
 
     mix: Mix
@@ -54,7 +54,7 @@ class Target:
     cost: float  # the expected KL divergence, in nats a token
 
 
-def choose_for_size(path: str | os.PathLike[str], bits: float, text: str, *, progress: Progress | None = None) -> Target:
+def choose_for_size(path: str | os.PathLike[str], bits: float, text: str, *, progress: Progress | None = None) -> SizeTarget:
     """The types with which all tensors together have at most `bits` bits per weight. Runs on the NumPy reference: once for each
     matrix over some windows of `text`. Raises OptionError where the size cannot be reached or the text is too short, NumericError.
     """
@@ -67,7 +67,9 @@ def choose_for_size(path: str | os.PathLike[str], bits: float, text: str, *, pro
         costs = _Costs(gguf, text, progress).measured(quantised, _probe(bits))
         chosen = allocate(costs, budget)
         types = {name: chosen[name].kind if name in chosen else info.type for name, info in gguf.tensors.items()}
-        return Target(_mix(bits, (choice.kind.name for choice in chosen.values())), types, sum(one.cost for one in chosen.values()))
+        return SizeTarget(
+            _mix(bits, (choice.kind.name for choice in chosen.values())), types, sum(one.cost for one in chosen.values())
+        )
 
 
 def candidates(info: TensorInfo) -> list[GGMLType]:
@@ -144,7 +146,7 @@ class _Costs:
             {info.type.name for info in quantised.values()},
             {kind for info in quantised.values() for kind in candidates(info)},
         )
-        encoder = Encoder(sources, {kind.name for kind in targets}, weighted=False)
+        encoder = TensorEncoder(sources, {kind.name for kind in targets}, weighted=False)
         listener = Listener(self._graph, self._store, with_output=True)
         base = self._predictions(listener)
         found = {}
@@ -154,7 +156,9 @@ class _Costs:
             found[name] = self._choices(info, listener, base, encoder, probe)
         return found
 
-    def _choices(self, info: TensorInfo, listener: Listener, base: list[Floats], encoder: Encoder, probe: str) -> list[Choice]:
+    def _choices(
+        self, info: TensorInfo, listener: Listener, base: list[Floats], encoder: TensorEncoder, probe: str
+    ) -> list[Choice]:
         kinds = candidates(info)
         weights = self._store[info.name].array()
         raw = self._gguf.raw(info.name).reshape(int(np.prod(info.shape[:-1])), -1)

@@ -21,7 +21,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
 from edgellm.hparams import architecture_of
 from edgellm.spec import UNUSED, matrices, vectors
-from edgellm.tools.finding import Finding
+from edgellm.tools.finding import Diagnosis
 from edgellm.tools.verify_text import template_findings, tokenizer_findings
 
 Progress = Callable[[str, int, int], None]
@@ -31,7 +31,7 @@ BLOB = re.compile(r"(?:sha256-)?([0-9a-f]{64})")  # names of files in the hub's 
 LISTED = 5  # names of a list that are shown
 
 
-def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress | None = None) -> Iterator[Finding]:
+def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress | None = None) -> Iterator[Diagnosis]:
     """Findings on the model at `path`, as they are made. `name`: what the user called it, for its entry of the catalogue.
 
     Reads every byte, a part at a time. A damaged file is a finding, not an error.
@@ -39,12 +39,12 @@ def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress |
     try:
         gguf = open_model(path)
     except EdgeError as error:
-        yield Finding("container", "error", str(error))
+        yield Diagnosis("container", "error", str(error))
         return
     with gguf:
         kind = f"GGUF {gguf.version}" if gguf.version else "safetensors"
         many = f" in {len(gguf.paths)} files" if len(gguf.paths) > 1 else ""
-        yield Finding("container", "ok", f"{kind}, {len(gguf.tensors)} tensors, {gguf.nbytes} bytes{many}")
+        yield Diagnosis("container", "ok", f"{kind}, {len(gguf.tensors)} tensors, {gguf.nbytes} bytes{many}")
         yield from _hashes(gguf, name, progress)
         yield from _types(gguf)
         yield from _values(gguf, progress)
@@ -54,20 +54,20 @@ def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress |
             yield from template_findings(gguf)
 
 
-def _hashes(gguf: GGUFFile, name: str, progress: Progress | None) -> Iterator[Finding]:
+def _hashes(gguf: GGUFFile, name: str, progress: Progress | None) -> Iterator[Diagnosis]:
     """Each file's sha256 beside what the catalogue, the hub's cache or Ollama's store call it."""
     for path in gguf.paths:
         known, who, sure = _known_hash(path, name)
         if known is None:
-            yield Finding("hash", "skipped", f"{os.path.basename(path)}: no known sha256 to compare with")
+            yield Diagnosis("hash", "skipped", f"{os.path.basename(path)}: no known sha256 to compare with")
             continue
         found = _sha256(path, progress)
         if found in known:
-            yield Finding("hash", "ok", f"{os.path.basename(path)}: sha256 {found[:12]}... is what {who} says")
+            yield Diagnosis("hash", "ok", f"{os.path.basename(path)}: sha256 {found[:12]}... is what {who} says")
         elif sure:
-            yield Finding("hash", "error", f"{path}: sha256 is {found} and {who} says {known[0]}; fetch the file again")
+            yield Diagnosis("hash", "error", f"{path}: sha256 is {found} and {who} says {known[0]}; fetch the file again")
         else:
-            yield Finding("hash", "warning", f"{path}: is not the file of this name that {who} knows")
+            yield Diagnosis("hash", "warning", f"{path}: is not the file of this name that {who} knows")
 
 
 def _known_hash(path: str, name: str) -> tuple[list[str] | None, str, bool]:
@@ -95,18 +95,18 @@ def _sha256(path: str, progress: Progress | None) -> str:
     return digest.hexdigest()
 
 
-def _types(gguf: GGUFFile) -> Iterator[Finding]:
+def _types(gguf: GGUFFile) -> Iterator[Diagnosis]:
     foreign = {info.type.name: info.type.refusal for info in gguf.tensors.values() if info.type.name not in CODECS}
     for refusal in foreign.values():
-        yield Finding("types", "warning", f"a tensor {refusal}")
+        yield Diagnosis("types", "warning", f"a tensor {refusal}")
     counts: dict[str, int] = {}
     for info in gguf.tensors.values():
         counts[info.type.name] = counts.get(info.type.name, 0) + 1
     if not foreign:
-        yield Finding("types", "ok", f"{file_type(gguf)}: " + ", ".join(f"{n} {name}" for name, n in sorted(counts.items())))
+        yield Diagnosis("types", "ok", f"{file_type(gguf)}: " + ", ".join(f"{n} {name}" for name, n in sorted(counts.items())))
 
 
-def _values(gguf: GGUFFile, progress: Progress | None) -> Iterator[Finding]:
+def _values(gguf: GGUFFile, progress: Progress | None) -> Iterator[Diagnosis]:
     """NaN, Inf, values that are too large to be true, and matrices of zeros."""
     faults = 0
     for done, name in enumerate(gguf.tensors):
@@ -118,10 +118,10 @@ def _values(gguf: GGUFFile, progress: Progress | None) -> Iterator[Finding]:
             yield finding
         gguf.drop(name)
     if not faults:
-        yield Finding("values", "ok", "no NaN or Inf, and no value out of range")
+        yield Diagnosis("values", "ok", "no NaN or Inf, and no value out of range")
 
 
-def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
+def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Diagnosis | None:
     info, raw = gguf.tensors[name], gguf.raw(name)
     floats = [field for field in codec.dtype.names or () if codec.dtype[field].kind == "f"]
     limit = LARGEST_VALUE if not floats or codec.n == 1 else LARGEST_SCALE
@@ -140,15 +140,15 @@ def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
             largest = max(largest, float(wide[finite].max(initial=0.0)))
     if broken:
         what = "blocks have scales" if codec.n > 1 else "values"
-        return Finding("values", "error", f"{name}: {broken} {what} that are NaN or Inf; get the file again, or convert it again")
+        return Diagnosis("values", "error", f"{name}: {broken} {what} that are NaN or Inf; get the file again, or convert it again")
     if largest > limit and not name.startswith("rope_"):  # factors of pairs that do not rotate are 1e30
-        return Finding("values", "warning", f"{name}: has {'scales' if floats and codec.n > 1 else 'values'} up to {largest:.3g}")
+        return Diagnosis("values", "warning", f"{name}: has {'scales' if floats and codec.n > 1 else 'values'} up to {largest:.3g}")
     if largest == 0 and len(blocks) and len(info.shape) > 1:
-        return Finding("values", "warning", f"{name}: holds nothing but zeros")
+        return Diagnosis("values", "warning", f"{name}: holds nothing but zeros")
     return None
 
 
-def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
+def _tensors(gguf: GGUFFile) -> Iterator[Diagnosis]:
     """The tensors against what the architecture's graph reads."""
     if is_projector(gguf):
         yield _projector(gguf)
@@ -157,10 +157,10 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
         architecture = architecture_of(gguf)
         find(architecture, gguf.path)
     except Unsupported as error:
-        yield Finding("tensors", "warning", _short(error, gguf))
+        yield Diagnosis("tensors", "warning", _short(error, gguf))
         return
     except EdgeError as error:
-        yield Finding("tensors", "error", _short(error, gguf))
+        yield Diagnosis("tensors", "error", _short(error, gguf))
         return
     wanted: dict[str, tuple[int, ...]] = {}
     left_out: tuple[str, ...] = ()
@@ -171,9 +171,9 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
     unused = [name for name in gguf.tensors if name not in wanted] if wanted else []
     strange = [name for name in unused if not UNUSED.fullmatch(name) and not name.startswith(left_out)]
     if missing:
-        yield Finding("tensors", "error", f"{len(missing)} are missing: {_some(missing)}; get a complete file")
+        yield Diagnosis("tensors", "error", f"{len(missing)} are missing: {_some(missing)}; get a complete file")
     if strange:
-        yield Finding(
+        yield Diagnosis(
             "tensors", "error", f"{len(strange)} are unknown to {architecture}: {_some(strange)}; edgellm cannot run this variant"
         )
     if missing or strange:
@@ -181,18 +181,18 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
     try:
         load_graph(gguf)
     except EdgeError as error:
-        yield Finding("tensors", "error", _short(error, gguf))
+        yield Diagnosis("tensors", "error", _short(error, gguf))
         return
     beside = f"; {len(unused)} are not needed: {_some(unused)}" if unused else ""
-    yield Finding("tensors", "ok", f"all {len(wanted)} that {architecture} needs are there{beside}")
+    yield Diagnosis("tensors", "ok", f"all {len(wanted)} that {architecture} needs are there{beside}")
 
 
-def _projector(gguf: GGUFFile) -> Finding:
+def _projector(gguf: GGUFFile) -> Diagnosis:
     try:
         keys, graph, _ = load_encoder(gguf)
     except EdgeError as error:
-        return Finding("tensors", "warning" if isinstance(error, Unsupported) else "error", _short(error, gguf))
-    return Finding("tensors", "ok", f"all {len(matrices(graph) | vectors(graph))} that {keys.projector_type} needs are there")
+        return Diagnosis("tensors", "warning" if isinstance(error, Unsupported) else "error", _short(error, gguf))
+    return Diagnosis("tensors", "ok", f"all {len(matrices(graph) | vectors(graph))} that {keys.projector_type} needs are there")
 
 
 def _some(names: list[str]) -> str:

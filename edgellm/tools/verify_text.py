@@ -16,7 +16,7 @@ from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.rwkv import unescaped
 from edgellm.tokenizer.spm import BYTE_TEXTS
 from edgellm.tokenizer.vocabulary import PREFIX, TokenType
-from edgellm.tools.finding import Finding
+from edgellm.tools.finding import Diagnosis
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -50,7 +50,7 @@ RERANK = "rerank"  # of rerankers: a form for a query and a document, in no temp
 Conversation = Sequence[Mapping[str, Any]]
 
 
-def tokenizer_findings(gguf: GGUFFile) -> Iterator[Finding]:
+def tokenizer_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:
     """Whether it can be built, special ids, byte tokens, and texts there and back."""
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -58,42 +58,44 @@ def tokenizer_findings(gguf: GGUFFile) -> Iterator[Finding]:
             tokenizer = build_tokenizer(gguf.metadata, file=gguf.path)
             tokenizer.prepare()
     except NoTokenizer:
-        yield Finding("tokenizer", "skipped", "the file carries none; it takes token ids only")
+        yield Diagnosis("tokenizer", "skipped", "the file carries none; it takes token ids only")
         return
     except EdgeError as error:
-        yield Finding("tokenizer", "error", _short(str(error), gguf))
+        yield Diagnosis("tokenizer", "error", _short(str(error), gguf))
         return
-    found = [Finding("tokenizer", "warning", _short(str(one.message), gguf)) for one in caught]
+    found = [Diagnosis("tokenizer", "warning", _short(str(one.message), gguf)) for one in caught]
     kind = str(gguf.metadata.get(PREFIX + "model"))
     found += [*_special(tokenizer), *_bytes(tokenizer, kind)]
     try:
         found += _round_trips(tokenizer, kind)
     except EdgeError as error:  # a text that no token stands for
-        found.append(Finding("tokenizer", "warning", _short(str(error), gguf)))
+        found.append(Diagnosis("tokenizer", "warning", _short(str(error), gguf)))
     yield from found
     if not found:
         ends = ", ".join(repr(tokenizer.token_text(token)) for token in sorted(tokenizer.eog_ids)[:4])
-        yield Finding(
+        yield Diagnosis(
             "tokenizer",
             "ok",
             f"{kind}, {tokenizer.vocab_size} tokens; answers end with {ends or 'nothing'}; texts come back as they were",
         )
 
 
-def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
+def _special(tokenizer: Tokenizer) -> Iterator[Diagnosis]:
     if not tokenizer.eog_ids:
-        yield Finding("tokenizer", "warning", "no token ends an answer (tokenizer.ggml.eos_token_id): answers go on to their limit")
+        yield Diagnosis(
+            "tokenizer", "warning", "no token ends an answer (tokenizer.ggml.eos_token_id): answers go on to their limit"
+        )
     named = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
     for name, token in named.items():
         if token is not None and tokenizer.token_type(token) in (TokenType.NORMAL, TokenType.BYTE, TokenType.UNUSED):
             text = f"the {name} token {token} ({tokenizer.token_text(token)!r}) is not marked as a control token"
-            yield Finding("tokenizer", "warning", f"{text}: other programs may take it for text")
+            yield Diagnosis("tokenizer", "warning", f"{text}: other programs may take it for text")
     twice = len(tokenizer.vocabulary.texts.shadowed)
     if twice:
-        yield Finding("tokenizer", "warning", f"{twice} tokens have the text of another one, and can never be used")
+        yield Diagnosis("tokenizer", "warning", f"{twice} tokens have the text of another one, and can never be used")
 
 
-def _bytes(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
+def _bytes(tokenizer: Tokenizer, kind: str) -> Iterator[Diagnosis]:
     if kind == "bert":
         return
     if kind == "rwkv":
@@ -102,7 +104,7 @@ def _bytes(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
     else:
         missing = _missing_texts(tokenizer, kind)
     if missing:
-        yield Finding("tokenizer", "warning", f"{len(missing)} of 256 byte tokens are missing: some characters cannot be written")
+        yield Diagnosis("tokenizer", "warning", f"{len(missing)} of 256 byte tokens are missing: some characters cannot be written")
 
 
 def _missing_texts(tokenizer: Tokenizer, kind: str) -> list[str]:
@@ -110,22 +112,22 @@ def _missing_texts(tokenizer: Tokenizer, kind: str) -> list[str]:
     return [text for text in texts if tokenizer.token_id(text) is None]
 
 
-def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
+def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Diagnosis]:
     if kind == "bert":  # lower-cases and cuts accents: nothing comes back
         return
     for index, text in enumerate(TEXTS):
         ids = tokenizer.encode(text, add_special=False)
         if (back := tokenizer.decode(ids)) != text:
             status = "error" if index == 0 else "warning"
-            yield Finding("tokenizer", status, f"{text!r} comes back as {back!r}")  # type: ignore[arg-type]  # one of both
+            yield Diagnosis("tokenizer", status, f"{text!r} comes back as {back!r}")  # type: ignore[arg-type]  # one of both
 
 
-def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
+def template_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:
     """Whether each template renders: a question, a conversation, with a system message, with tools."""
     found = template_variants(gguf.metadata, file=gguf.path)
     variants = {name: source for name, source in found.items() if name != RERANK}
     if not variants:
-        yield Finding("template", "skipped", "the file carries no chat template")
+        yield Diagnosis("template", "skipped", "the file carries no chat template")
         return
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -136,7 +138,7 @@ def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
         yield _template(name, source, tokenizer)
 
 
-def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
+def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Diagnosis:
     bos, eos = (
         "" if tokenizer is None or token is None else tokenizer.token_text(token)
         for token in ((tokenizer.bos_id, tokenizer.eos_id) if tokenizer is not None else (None, None))
@@ -144,7 +146,7 @@ def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
     template = ChatTemplate(source, bos=bos, eos=eos, name=f"the template {name!r}")
     text, problem = _rendered(template, [USER])
     if problem:
-        return Finding("template", "error", problem)
+        return Diagnosis("template", "error", problem)
     notes = [] if QUESTION in text else [f"{name!r} leaves out what the user says"]
     notes += [f"{name!r} writes {token}, which is not a token of the vocabulary" for token in _strange(text, tokenizer)]
     if problem := _rendered(template, [USER, ANSWER, USER])[1]:
@@ -158,8 +160,8 @@ def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
         notes.append(f"{name!r} has calls begin with {mark}, a format that is not supported")
     knows = [word for word, does in (("system messages", takes_system), ("tools", TOOL in text)) if does]
     if notes:
-        return Finding("template", "warning", "; ".join(notes))
-    return Finding("template", "ok", f"{name!r} renders; it takes {' and '.join(knows) or 'no system messages and no tools'}")
+        return Diagnosis("template", "warning", "; ".join(notes))
+    return Diagnosis("template", "ok", f"{name!r} renders; it takes {' and '.join(knows) or 'no system messages and no tools'}")
 
 
 def _rendered(template: ChatTemplate, messages: Conversation, **options: Any) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from hub_server import COMMIT, LocalHub, Misbehaviour, both, corrupt, cut, etag,
 from pulled import DATA, FAST, FILE, HASTY, NAME, SHA256, blobs, check_whole, client, nothing_outside, refused
 
 from edgellm.catalogue import web
-from edgellm.catalogue.connection import Limits, check_address
+from edgellm.catalogue.connection import HttpLimits, check_address
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.names import resolve
 from edgellm.catalogue.pull import pull
@@ -366,7 +366,7 @@ sha256 = "{SHA256}"
 def test_a_proxy_is_used(server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.bytes_endpoint)
     monkeypatch.setenv("no_proxy", "")
-    far = Hub({"HF_ENDPOINT": "http://hub.example", "HF_HOME": "/nonexistent"}, Limits(tries=1, pause=0.0))
+    far = Hub({"HF_ENDPOINT": "http://hub.example", "HF_HOME": "/nonexistent"}, HttpLimits(tries=1, pause=0.0))
     with pytest.raises(DownloadError):  # our server refuses CONNECT, but was asked
         far.facts("o/r", FILE, "main")
     assert not server.asked("hub")

@@ -15,13 +15,13 @@ import pytest
 from hub_server import LocalHub, redirect
 from pulled import FILE, NAME, client, refused
 
-from edgellm.catalogue.connection import Limits
+from edgellm.catalogue.connection import HttpLimits
 from edgellm.catalogue.hub import Hub, _listed
 from edgellm.errors import DownloadError
 
 pytestmark = pytest.mark.usefixtures("cache")
 Talk = Callable[[socket.socket], None]
-ONCE = Limits(silence=0.4, connect=1.0, tries=1, pause=0.0)
+ONCE = HttpLimits(silence=0.4, connect=1.0, tries=1, pause=0.0)
 FACTS = (
     f'HTTP/1.1 200 OK\r\nX-Repo-Commit: {"c" * 40}\r\nX-Linked-Etag: "{"a" * 64}"\r\nX-Linked-Size: 700000\r\n'
     "Content-Length: 700000\r\n\r\n"

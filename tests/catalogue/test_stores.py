@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from edgellm.catalogue import stores
-from edgellm.catalogue.entries import Part
+from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.names import resolve
-from edgellm.catalogue.paths import Surroundings, config_folder, data_folder, models_folder
+from edgellm.catalogue.paths import Environment, config_folder, data_folder, models_folder
 from edgellm.catalogue.stores import bundled
 from edgellm.errors import ModelNotFound
 
@@ -66,7 +66,7 @@ def in_ollama(root: Path, name: str, data: bytes = GGUF, **changes: Any) -> Path
     return blob
 
 
-def names_of(store: str, around: Surroundings | None = None) -> list[str]:
+def names_of(store: str, around: Environment | None = None) -> list[str]:
     return [found.name for found in stores.named(store, around)]
 
 
@@ -186,7 +186,7 @@ def test_llama_cpp_gpt4all_and_jan(home: Path) -> None:
     ],
 )
 def test_other_systems(platform: str, folders: dict[str, str], home: Path) -> None:
-    around = Surroundings(platform, home, {})
+    around = Environment(platform, home, {})
     for store, folder in folders.items():
         write(home / folder / "m.gguf", GGUF + store.encode())
         assert names_of(store, around) == [str(home / folder / "m.gguf")]
@@ -264,8 +264,8 @@ def test_a_catalogue_name_finds_the_file_of_another_program(home: Path) -> None:
     write(path)
     os.truncate(path, 773025920)  # its size in the catalogue: sparse, no bytes are written
     assert resolve("llama3.2-1b:Q4_0") == path
-    assert stores.same_file(Part(name, 773025921)) is None and stores.same_file(Part("other.gguf", 773025920)) is None
+    assert stores.same_file(FilePart(name, 773025921)) is None and stores.same_file(FilePart("other.gguf", 773025920)) is None
     digest = hashlib.sha256(GGUF).hexdigest()
     blob = in_ollama(home / ".ollama/models", "registry.ollama.ai/library/x/latest")
-    assert stores.same_file(Part("any.gguf", len(GGUF), digest)) == blob
-    assert stores.same_file(Part("any.gguf", len(GGUF), "b" * 64)) is None
+    assert stores.same_file(FilePart("any.gguf", len(GGUF), digest)) == blob
+    assert stores.same_file(FilePart("any.gguf", len(GGUF), "b" * 64)) is None

@@ -85,10 +85,10 @@ def test_from_the_hub_to_a_path_and_away(server: LocalHub, home: Path, model: Pa
 def test_a_second_run_goes_on(server: LocalHub, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgellm.catalogue.hub.time.sleep", lambda seconds: None)
     server.misbehave(*(cut(10_000),) * 2, *(cut(0),) * 10)
-    monkeypatch.setattr("edgellm.catalogue.hub.Limits", lambda: pulled_limits)
-    from edgellm.catalogue.connection import Limits
+    monkeypatch.setattr("edgellm.catalogue.hub.HttpLimits", lambda: pulled_limits)
+    from edgellm.catalogue.connection import HttpLimits
 
-    pulled_limits = Limits(tries=3, pause=0.0)
+    pulled_limits = HttpLimits(tries=3, pause=0.0)
     assert "resumes from there" in run(capsys, "pull", "hf:o/tiny", code=3)[1]
     server.misbehave()
     assert "(110 kB, 20 kB of it are here)" in run(capsys, "pull", "hf:o/tiny")[1]

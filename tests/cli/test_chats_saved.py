@@ -21,9 +21,9 @@ import edgellm
 from edgellm.cli import app, opening
 from edgellm.cli.chat import completer, session_store
 from edgellm.cli.chat.context_view import used_tokens
-from edgellm.cli.chat.conversation import Conversation, Keeper
+from edgellm.cli.chat.conversation import Dialogue, Keeper
 from edgellm.cli.chat.resuming import keeper, saved
-from edgellm.cli.chat.session_store import Record, SessionStore, budget, name_of
+from edgellm.cli.chat.session_store import SavedChat, SessionStore, budget, name_of
 from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.errors import OptionError, SessionError
 
@@ -48,14 +48,14 @@ def model(path: Path) -> edgellm.Model:
     return toys().load(path, parallel=2)
 
 
-def begin(model: edgellm.Model, store: SessionStore | None = None) -> Conversation:
-    chat = Conversation(model, dict(OPTIONS))
+def begin(model: edgellm.Model, store: SessionStore | None = None) -> Dialogue:
+    chat = Dialogue(model, dict(OPTIONS))
     chat.called = str(model.path)
     chat.keeper = Keeper(store or SessionStore(), 1 << 30)
     return chat
 
 
-def ask(chat: Conversation, text: str) -> str:
+def ask(chat: Dialogue, text: str) -> str:
     return "".join(event.text for event in chat.ask(text) if event.kind == "text")
 
 
@@ -76,7 +76,7 @@ def test_a_chat_comes_back_and_nothing_is_computed_again(path: Path, capsys: pyt
     assert before is not None and before.name == name and before.load["context"] == 4096
     load = {option: value for option, value in before.load.items() if option != "backend"}
     with toys().load(path, **load) as model:
-        chat = Conversation(model, dict(OPTIONS))
+        chat = Dialogue(model, dict(OPTIONS))
         with keeper(chat, before, most=1 << 30):
             assert chat.turns == wanted and "messages" in capsys.readouterr().err
             carry_out("/context", chat)
@@ -109,7 +109,7 @@ def test_a_damaged_state_costs_time_and_not_the_text(model: edgellm.Model, capsy
             model.resume(state)
         if n % 100 == 0:
             kept = Keeper(store, 1 << 30)
-            other = Conversation(model, dict(OPTIONS))
+            other = Dialogue(model, dict(OPTIONS))
             kept.take(other, name, store.read(name))
             assert other.turns == chat.turns and "so the text is processed again" in capsys.readouterr().err
             kept.leave()
@@ -118,7 +118,7 @@ def test_a_damaged_state_costs_time_and_not_the_text(model: edgellm.Model, capsy
 
 def test_a_damaged_text_is_told(model: edgellm.Model) -> None:
     store, chance = SessionStore(), random.Random(4)
-    store.write("a", Record("m", ({"role": "user", "content": "x"},)))
+    store.write("a", SavedChat("m", ({"role": "user", "content": "x"},)))
     whole = store.text_path("a").read_bytes()
     for _ in range(300):
         damaged = bytearray(whole)
@@ -134,16 +134,16 @@ def test_a_damaged_text_is_told(model: edgellm.Model) -> None:
             store.read("a")
 
 
-def json_equal(data: bytes) -> Record:
+def json_equal(data: bytes) -> SavedChat:
     found = json.loads(data)
-    return Record(found["model"], tuple(found["turns"]), found["system"], found["load"], found["created"], found["updated"])
+    return SavedChat(found["model"], tuple(found["turns"]), found["system"], found["load"], found["created"], found["updated"])
 
 
 @pytest.mark.parametrize("moment", ["x", float("nan"), 1e300, -1e18, None])
 def test_texts_with_impossible_moments_are_damaged(moment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SessionStore()
     monkeypatch.setattr("edgellm.cli.chat.session_store.time.time", lambda: moment)
-    store.write("odd", Record("m"))
+    store.write("odd", SavedChat("m"))
     with pytest.raises(SessionError, match="is damaged; delete it"):
         store.read("odd")
     store.text_path("deep").write_text("[" * 200_000)
@@ -230,7 +230,7 @@ def complete_load(begun: str) -> list[str]:
 def test_the_budget_takes_the_oldest_states(monkeypatch: pytest.MonkeyPatch) -> None:
     store = SessionStore()
     for k in range(5):
-        store.write(f"s{k}", Record("m"))
+        store.write(f"s{k}", SavedChat("m"))
         store.state_path(f"s{k}").write_bytes(bytes(100))
         os.utime(store.state_path(f"s{k}"), (k, k))
     store.prune(250, keep="s0")
@@ -256,7 +256,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert app.run(["sessions", "list"]) == 0 and "no chat was saved" in capsys.readouterr().err
     store = SessionStore()
     turns = ({"role": "user", "content": "Rivers?\x1b[2J"}, {"role": "assistant", "content": "Elbe."})
-    store.write("rivers", Record("m.gguf", turns, "Be brief."))
+    store.write("rivers", SavedChat("m.gguf", turns, "Be brief."))
     assert app.run(["sessions", "list"]) == 0 and "rivers  m.gguf" in capsys.readouterr().out
     assert app.run(["sessions", "list", "--json"]) == 0 and json.loads(capsys.readouterr().out)[0]["messages"] == 2
     assert app.run(["sessions", "show", "rivers"]) == 0
@@ -348,7 +348,7 @@ def kill_while_saving(path: Path, folder: Path, times: int) -> tuple[int, int]:
         if child == 0:
             try:
                 with toys().load(path) as model:
-                    chat = Conversation(model, dict(OPTIONS))
+                    chat = Dialogue(model, dict(OPTIONS))
                     chat.called = str(path)
                     kept = Keeper(store, 1 << 30)
                     if "k" in store.names():
@@ -390,7 +390,7 @@ def test_killed_while_saving(path: Path, tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_session_with_bytes_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As `--system $'\\xff'` gives them."""
     store = SessionStore()
-    store.write("a", Record("m", ({"role": "user", "content": "hi"},), system="x\udcff"))
+    store.write("a", SavedChat("m", ({"role": "user", "content": "hi"},), system="x\udcff"))
     assert store.read("a").system == "x\udcff"
     assert app.run(["sessions", "export", "a", "-o", str(tmp_path / "a.md")]) == 0
     assert "x?" in (tmp_path / "a.md").read_text(encoding="utf-8")

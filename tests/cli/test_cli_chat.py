@@ -23,7 +23,7 @@ from edgellm.api.records import Event
 from edgellm.catalogue import paths, resolve
 from edgellm.cli import app, opening
 from edgellm.cli.chat.completer import complete
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import read_message
 from edgellm.cli.chat.settings import SETTINGS
@@ -54,9 +54,9 @@ def text_of(events: Iterator[Event]) -> str:
     return "".join(text for kind, text, *_ in events if kind == "text")
 
 
-def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversation, FakeModel]:
+def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Dialogue, FakeModel]:
     model = FakeModel(*answers)
-    return Conversation(model, settings), model  # type: ignore[arg-type]  # stands in for a Model
+    return Dialogue(model, settings), model  # type: ignore[arg-type]  # stands in for a Model
 
 
 def test_turns_are_remembered_made_again_and_forgotten() -> None:

@@ -18,7 +18,7 @@ import edgellm
 from edgellm.bench.fit import Guess
 from edgellm.catalogue import entries
 from edgellm.cli import app
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.session_store import SESSIONS
 from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.cli.commands import fit as fit_command
@@ -107,7 +107,7 @@ def test_paths_of_files_as_a_shell_has_them(home: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(home)
     model = FakeModel()
     model.tokenizer = Words()
-    chat = Conversation(model, {})  # type: ignore[arg-type]  # stands in for a Model
+    chat = Dialogue(model, {})  # type: ignore[arg-type]  # stands in for a Model
     carry_out(f"/file {typed}", chat)
     assert chat.attached == "my notes.txt"
     with pytest.raises(OptionError, match='/file "my: cannot be read'):
@@ -118,7 +118,7 @@ def test_line_ends_of_files_are_those_of_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
     model = FakeModel("yes")
     model.tokenizer = Words()
-    chat = Conversation(model, {})  # type: ignore[arg-type]  # stands in for a Model
+    chat = Dialogue(model, {})  # type: ignore[arg-type]  # stands in for a Model
     carry_out(f"/file {tmp_path}/a.txt", chat)
     assert list(chat.ask("Well?")) and "one\ntwo\nthree\n" in model.calls[0][1][0]["content"] and "\ufeff" not in str(model.calls)
 
@@ -127,7 +127,7 @@ def test_line_ends_of_files_are_those_of_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path, said", [("/dev/zero", "is longer than 16 MiB"), ("/dev/null", "is empty"), (".", "cannot be read")])
 def test_files_that_are_no_text(path: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"/file {path}: {said}"):
-        carry_out(f"/file {path}", Conversation(FakeModel(), {}))  # type: ignore[arg-type]  # stands in for a Model
+        carry_out(f"/file {path}", Dialogue(FakeModel(), {}))  # type: ignore[arg-type]  # stands in for a Model
 
 
 class Words:

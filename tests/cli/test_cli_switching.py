@@ -16,7 +16,7 @@ import edgellm
 from edgellm.backends import BACKENDS
 from edgellm.cli import app, opening
 from edgellm.cli.chat import switching
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.cli.chat.switching import ModelSlot
 from edgellm.cli.state import last_model
@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_guide_as_it_was(tmp_path: Path
 
 
 def test_set_draft(capsys: pytest.CaptureFixture[str]) -> None:
-    chat = Conversation(FakeModel("one"), {"draft": "small"})  # type: ignore[arg-type]  # stands in for a Model
+    chat = Dialogue(FakeModel("one"), {"draft": "small"})  # type: ignore[arg-type]  # stands in for a Model
     carry_out("/set draft", chat)
     carry_out("/set draft default", chat)
     assert chat.settings == {} and re.findall(r"draft +(\w.*)", capsys.readouterr().err) == ["small  set by you", "none"]

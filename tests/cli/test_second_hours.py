@@ -15,10 +15,10 @@ from fake_model import FakeModel, FakeStream
 import edgellm
 from edgellm.cli import app
 from edgellm.cli.chat import session_store
-from edgellm.cli.chat.conversation import Conversation, Keeper
+from edgellm.cli.chat.conversation import Dialogue, Keeper
 from edgellm.cli.chat.lines import EditedLines
 from edgellm.cli.chat.resuming import saved, saved_lines
-from edgellm.cli.chat.session_store import Record, SessionStore
+from edgellm.cli.chat.session_store import SavedChat, SessionStore
 from edgellm.cli.chat.slash_commands import COMMANDS, carry_out
 from edgellm.cli.state import last_model
 from edgellm.cli.terminal.piped import PipedText
@@ -36,14 +36,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def conversation(*answers: str) -> Conversation:
-    return Conversation(FakeModel(*answers), {})  # type: ignore[arg-type]  # stands in for a Model
+def conversation(*answers: str) -> Dialogue:
+    return Dialogue(FakeModel(*answers), {})  # type: ignore[arg-type]  # stands in for a Model
 
 
 def write(name: str, **load: object) -> SessionStore:
     store = SessionStore()
     store.claim(name).close()
-    store.write(name, Record("m.gguf", TURNS, None, load, 1.0))
+    store.write(name, SavedChat("m.gguf", TURNS, None, load, 1.0))
     return store
 
 

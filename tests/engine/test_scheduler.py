@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgellm.engine.scheduler import BACKGROUND_ROWS, PIECE, Candidate, Limits, plan
+from edgellm.engine.scheduler import BACKGROUND_ROWS, PIECE, Candidate, StepLimits, plan
 
-WIDE = Limits(256, 32, 32, 128)
+WIDE = StepLimits(256, 32, 32, 128)
 flags = st.booleans()
 candidates = st.lists(
     st.builds(Candidate, st.sampled_from([1, 1, 2, 16, 300]), flags, flags, flags, st.integers(0, 9)), min_size=1, max_size=12
 )
-limits = st.builds(Limits, st.integers(1, 64), st.integers(1, 8), st.integers(1, 8), st.integers(1, 64)).map(
+limits = st.builds(StepLimits, st.integers(1, 64), st.integers(1, 8), st.integers(1, 8), st.integers(1, 64)).map(
     lambda limit: limit._replace(prompt_rows=min(limit.prompt_rows, limit.rows))
 )
 
 
 @given(candidates, limits)
-def test_a_step_keeps_its_limits_and_is_never_empty(candidates: list[Candidate], limits: Limits) -> None:
+def test_a_step_keeps_its_limits_and_is_never_empty(candidates: list[Candidate], limits: StepLimits) -> None:
     step = plan(candidates, limits)
     assert step and len({index for index, _ in step}) == len(step) <= limits.segments
     assert sum(n for _, n in step) <= limits.rows and all(1 <= n <= candidates[index].rows for index, n in step)
@@ -26,7 +26,7 @@ def test_a_step_keeps_its_limits_and_is_never_empty(candidates: list[Candidate],
 
 
 @given(candidates, limits)
-def test_nobody_starves_among_equals(candidates: list[Candidate], limits: Limits) -> None:
+def test_nobody_starves_among_equals(candidates: list[Candidate], limits: StepLimits) -> None:
     """All in the foreground, all awaited: everybody has been in a step after a while, although nobody ever ends."""
     state = [candidate._replace(foreground=True, awaited=True, last_step=0) for candidate in candidates]
     seen = set()

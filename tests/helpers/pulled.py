@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hub_server import LocalHub
 
-from edgellm.catalogue.connection import Limits
+from edgellm.catalogue.connection import HttpLimits
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.pull import pull
 from edgellm.errors import EdgeError
@@ -18,8 +18,8 @@ from edgellm.errors import EdgeError
 DATA = b"GGUF" + random.Random(1).randbytes(700_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 FILE, NAME = "model-Q8_0.gguf", "hf:o/r"
-FAST = Limits(connect=30.0, tries=4, pause=0.0)  # a busy machine's server may be silent for seconds
-HASTY = Limits(silence=1.0, connect=30.0, tries=9, pause=0.0)
+FAST = HttpLimits(connect=30.0, tries=4, pause=0.0)  # a busy machine's server may be silent for seconds
+HASTY = HttpLimits(silence=1.0, connect=30.0, tries=9, pause=0.0)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def server() -> Iterator[LocalHub]:
         yield hub
 
 
-def client(server: LocalHub, limits: Limits = FAST, **environment: str) -> Hub:
+def client(server: LocalHub, limits: HttpLimits = FAST, **environment: str) -> Hub:
     return Hub(server.environment(**environment), limits, sleep=lambda seconds: None)
 
 

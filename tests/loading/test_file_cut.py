@@ -130,7 +130,7 @@ def test_debug_and_path_steer_no_terminal(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
 def test_what_edgellm_keeps_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgellm.catalogue import ledger
-    from edgellm.cli.chat.session_store import Record, SessionStore
+    from edgellm.cli.chat.session_store import SavedChat, SessionStore
     from edgellm.cli.state import private_file
 
     monkeypatch.setenv("EDGELLM_DATA", str(tmp_path / "data"))
@@ -144,5 +144,5 @@ def test_what_edgellm_keeps_is_the_users_alone(tmp_path: Path, monkeypatch: pyte
     for path in (tmp_path / "data" / ledger.FILE, history):
         assert path.stat().st_mode & 0o777 == 0o600
     store = SessionStore()
-    store.write("rivers", Record("m.gguf"))
+    store.write("rivers", SavedChat("m.gguf"))
     assert store.text_path("rivers").is_relative_to(tmp_path) and store.folder.stat().st_mode & 0o777 == 0o700

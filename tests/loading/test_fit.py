@@ -28,7 +28,7 @@ from edgellm.bench import fit as fitting
 from edgellm.bench import speed, speed_probe
 from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
-from edgellm.catalogue.connection import Limits
+from edgellm.catalogue.connection import HttpLimits
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.catalogue.remote import open_remote
@@ -366,7 +366,7 @@ def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatc
 
 # --- headers on the hub ------------------------------------------------------------------------------------------------------
 def opened(server: LocalHub, name: str = "hf:o/r") -> GGUFFile:
-    return open_remote(name, Hub(server.environment(), Limits(tries=3, pause=0.0), sleep=lambda seconds: None))
+    return open_remote(name, Hub(server.environment(), HttpLimits(tries=3, pause=0.0), sleep=lambda seconds: None))
 
 
 def test_a_header_comes_by_range_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.cli.app import run
 from edgellm.errors import NumericError, OptionError
-from edgellm.tools.perplexity import Windows, cut, measure
+from edgellm.tools.perplexity import TextWindows, cut, measure
 
 # llama-cpp-python 0.3.36, scripts/peers/llama_cpp_perplexity.py on story_text(100), windows of 128 tokens
 LLAMA_CPP = {
@@ -46,7 +46,7 @@ def losses(logits: np.ndarray, targets: list[int]) -> list[float]:
 
 @pytest.mark.parametrize(("name", "stride"), [("spm", None), ("bpe", None), ("spm", 10), ("spm", 64)])
 def test_it_is_the_definition(models: Path, name: str, stride: int | None) -> None:
-    """Windows by hand: BOS in the place of the first token, the second half (or the stride) scored, exp of the mean."""
+    """TextWindows by hand: BOS in the place of the first token, the second half (or the stride) scored, exp of the mean."""
     with edgellm.load(models / f"{name}.gguf", threads=1, context=96) as model:
         ids = model.tokenizer.encode(story_text(3))
         windows = cut(len(ids), 64, stride)
@@ -89,7 +89,7 @@ def test_divergence_is_the_definition(models: Path) -> None:
 
 def test_a_model_does_not_diverge_from_itself(models: Path) -> None:
     with edgellm.load(models / "spm.gguf", threads=1) as model, edgellm.load(models / "spm.gguf", threads=1) as base:
-        report = measure(model, model.tokenizer.encode(story_text(2)), Windows(40, 40, 20, 2), base=base)
+        report = measure(model, model.tokenizer.encode(story_text(2)), TextWindows(40, 40, 20, 2), base=base)
         assert report.divergence is not None
         assert report.divergence.maximum == 0 and report.divergence.same_top == 1 and report.divergence.delta_p_rms == 0
 
@@ -97,13 +97,13 @@ def test_a_model_does_not_diverge_from_itself(models: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "context", "stride", "windows"),
     [
-        (1024, 512, None, Windows(512, 512, 256, 2)),
-        (1535, 512, None, Windows(512, 512, 256, 2)),
-        (1000, 512, 128, Windows(576, 128, 447, 4)),
-        (577, 512, 128, Windows(576, 128, 447, 1)),
+        (1024, 512, None, TextWindows(512, 512, 256, 2)),
+        (1535, 512, None, TextWindows(512, 512, 256, 2)),
+        (1000, 512, 128, TextWindows(576, 128, 447, 4)),
+        (577, 512, 128, TextWindows(576, 128, 447, 1)),
     ],
 )
-def test_windows_are_those_of_llama_cpp(tokens: int, context: int, stride: int | None, windows: Windows) -> None:
+def test_windows_are_those_of_llama_cpp(tokens: int, context: int, stride: int | None, windows: TextWindows) -> None:
     assert cut(tokens, context, stride) == windows
     assert windows.scored == (255 if stride is None else 128)
 
@@ -127,14 +127,14 @@ def test_what_is_not_possible_is_said(call: object) -> None:
 def test_the_conversation_stays_and_other_calls_wait(models: Path) -> None:
     with edgellm.load(models / "spm.gguf", threads=1) as model:
         model.generate("hello world", max_tokens=4, temperature=0)
-        measure(model, model.tokenizer.encode(story_text(2)), Windows(40, 40, 20, 2))
+        measure(model, model.tokenizer.encode(story_text(2)), TextWindows(40, 40, 20, 2))
         assert model.generate("hello world", max_tokens=4, temperature=0).stats.cached_tokens > 0
 
 
 def test_nan_is_an_error(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "nan.gguf", tokenizer="spm", tensors={"output_norm.weight": np.full(64, np.nan, np.float32)})
     with edgellm.load(path, threads=1) as model, pytest.raises(NumericError, match="verify"):
-        measure(model, model.tokenizer.encode(story_text(2)), Windows(40, 40, 20, 1))
+        measure(model, model.tokenizer.encode(story_text(2)), TextWindows(40, 40, 20, 1))
 
 
 def test_the_command(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

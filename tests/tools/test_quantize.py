@@ -25,7 +25,7 @@ from edgellm.formats.gguf import open_gguf
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools import encoder
-from edgellm.tools.encoder import Encoder
+from edgellm.tools.encoder import TensorEncoder
 from edgellm.tools.importance import read_importance, write_importance
 from edgellm.tools.mixes import MIXES, Wishes, choose_types, find_mix
 from edgellm.tools.quantize import QuantizeOptions, plan, quantize
@@ -327,10 +327,10 @@ def check_kernels(plain: list[str], weighted: list[str]) -> None:
     """All in one process: kernels that were compiled apart must not take each other's helpers."""
     x, importance = odd_rows(), np.random.default_rng(3).random(768, np.float32)
     importance[5:90] = 0
-    encode = Encoder(["F16", "BF16"], plain, weighted=False)
+    encode = TensorEncoder(["F16", "BF16"], plain, weighted=False)
     for names, weights in ((plain, None), (weighted, importance)):
         if weights is not None and names:
-            encode = Encoder(["F16", "BF16"], names, weighted=True)
+            encode = TensorEncoder(["F16", "BF16"], names, weighted=True)
         for name in names:
             made = encode.encode(x.view(np.uint8), F32, TYPES_BY_NAME[name], weights)
             assert np.array_equal(made, CODECS[name].quantize(x, weights)), (name, weights is not None)

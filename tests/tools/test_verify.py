@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 
 from edgellm.cli.app import run
 from edgellm.formats.gguf import open_gguf
-from edgellm.tools.finding import Finding
+from edgellm.tools.finding import Diagnosis
 from edgellm.tools.verify import verify
 
 CHATML = (
@@ -29,7 +29,7 @@ def no_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
 
 
-def found(path: Path, check: str = "", name: str = "") -> list[Finding]:
+def found(path: Path, check: str = "", name: str = "") -> list[Diagnosis]:
     """Findings that are neither ok nor skipped; of one check only, if named."""
     return [one for one in verify(path, name=name) if one.status not in ("ok", "skipped") and check in ("", one.check)]
 

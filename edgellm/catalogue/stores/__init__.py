@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from edgellm.catalogue.entries import Part
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.entries import FilePart
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found
 
-__all__ = ["Found", "Model", "named", "names", "same_file", "scan"]
+__all__ = ["Found", "StoredModel", "named", "names", "same_file", "scan"]
 
 
-class Store(Protocol):
+class ModelStore(Protocol):
     NAME: str
     RANK: int
 
-    def find(self, around: Surroundings) -> Iterator[Found]:
+    def find(self, around: Environment) -> Iterator[Found]:
         """The models of this program."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class StoredModel:
     """One model of this machine: what `found` says of it, the store that owns it, and the others that hold the same bytes.
 
     `same_as`: for a name that was given to a file which another name stands for already, that other name.
@@ -50,17 +50,17 @@ def names() -> list[str]:
     return sorted(every, key=lambda name: (_store(name).RANK, name))
 
 
-def named(store: str, around: Surroundings | None = None) -> list[Found]:
+def named(store: str, around: Environment | None = None) -> list[Found]:
     """What one store holds."""
-    return list(_store(store).find(around or Surroundings()))
+    return list(_store(store).find(around or Environment()))
 
 
-def scan(around: Surroundings | None = None) -> list[Model]:
+def scan(around: Environment | None = None) -> list[StoredModel]:
     """Every model on this machine once: the same file, link target or sha256 is one model, wherever it is seen.
 
     Names that the user gave (`Found.given`) all appear.
     """
-    models: list[Model] = []
+    models: list[StoredModel] = []
     seen: dict[object, int] = {}
     for store in names():
         title = _store(store).NAME
@@ -69,16 +69,16 @@ def scan(around: Surroundings | None = None) -> list[Model]:
             known = next((seen[key] for key in keys if key in seen), None)
             if known is None:
                 known = len(models)
-                models.append(Model(found, title))
+                models.append(StoredModel(found, title))
             elif found.given:
-                models.append(Model(found, title, same_as=models[known].found.name))
+                models.append(StoredModel(found, title, same_as=models[known].found.name))
             elif title != models[known].store and title not in models[known].also:
-                models[known] = Model(models[known].found, models[known].store, (*models[known].also, title))
+                models[known] = StoredModel(models[known].found, models[known].store, (*models[known].also, title))
             seen.update(dict.fromkeys(keys, known))
     return models
 
 
-def same_file(part: Part, around: Surroundings | None = None) -> Path | None:
+def same_file(part: FilePart, around: Environment | None = None) -> Path | None:
     """A file of another program that is this file of the catalogue: the same sha256, or the same name and length."""
     wanted = part.path.rpartition("/")[2]
     for store in names():
@@ -99,5 +99,5 @@ def _identity(found: Found) -> Iterator[object]:
 
 
 @functools.cache
-def _store(name: str) -> Store:
-    return cast(Store, importlib.import_module(f"{__name__}.{name}"))
+def _store(name: str) -> ModelStore:
+    return cast(ModelStore, importlib.import_module(f"{__name__}.{name}"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from edgellm.catalogue.file_selection import type_of
-from edgellm.catalogue.paths import Surroundings, models_folder
+from edgellm.catalogue.paths import Environment, models_folder
 from edgellm.catalogue.registry import folders
 from edgellm.catalogue.stores.found import Found, plain
 
@@ -16,7 +16,7 @@ RANK = 6
 DASHES = re.compile(r"(?<=q\d)-(?=(?:[01]|k|nl|x?xs|[sm])(?:[-.]|$))|(?<=q\d-k)-(?=(?:xl|[sml])(?:[-.]|$))")
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """Imported models by their names, those of other folders by their paths."""
     own = models_folder(around)
     for one in plain(own):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "GPT4All"
 RANK = 4
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The models of its folder; what it is still downloading has a name that begins with incomplete."""
     data = around.data()
     if data is not None:

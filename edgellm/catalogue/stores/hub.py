@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgellm.catalogue.hub_cache import cache_root
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.registry import entries
 from edgellm.catalogue.stores.found import Found, found, gguf_files
 
@@ -14,7 +14,7 @@ NAME = "Hugging Face cache"
 RANK = 0
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The models of all repositories, under their catalogue's name where they have one; the version that `main` is comes first."""
     known = {
         (file.repository, file.parts[0].path): (entry.name if file.type == entry.default else f"{entry.name}:{file.type}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "Jan"
 RANK = 5
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The models of the data folder, in both of its layouts."""
     if around.platform == "win32":
         roots = [around.folder("APPDATA", "AppData/Roaming")]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "llama.cpp"
 RANK = 3
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The files that lie directly in its folder."""
     caches = around.caches()
     for folder in (around.folder("LLAMA_CACHE"), caches / "llama.cpp" if caches else None):

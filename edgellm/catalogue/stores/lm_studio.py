@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "LM Studio"
@@ -13,7 +13,7 @@ RANK = 2
 POINTER = ".lmstudio-home-pointer"  # its text is the folder to which the user moved everything
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The models of the current folder, of the older one, and those that come with the program."""
     homes = [around.home / ".lmstudio"]
     try:

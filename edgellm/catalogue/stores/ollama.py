@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgellm.catalogue.file_selection import type_of
-from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "Ollama"
@@ -22,7 +22,7 @@ MANIFEST_BYTES = 1 << 20
 SERVICE = Path("/usr/share/ollama/.ollama/models")
 
 
-def find(around: Surroundings) -> Iterator[Found]:
+def find(around: Environment) -> Iterator[Found]:
     """The models of the user's Ollama and, on Linux, of the system's."""
     roots = [around.folder("OLLAMA_MODELS", ".ollama/models")]
     if around.platform == "linux":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgellm.cli.chat.conversation import Conversation
+    from edgellm.cli.chat.conversation import Dialogue
 
 FULL, EMPTY, LOST = "#", ".", "-"
 WIDEST = 72  # columns of the bar
@@ -17,7 +17,7 @@ def bar(used: int, of: int, width: int) -> str:
     return FULL * filled + EMPTY * (width - filled)
 
 
-def used_tokens(chat: Conversation) -> int:
+def used_tokens(chat: Dialogue) -> int:
     """Tokens of the conversation that the model saw at the end of the last answer; those kept where none came yet."""
     if chat.last is not None and chat.last.stats.generated_tokens:
         held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
@@ -26,7 +26,7 @@ def used_tokens(chat: Conversation) -> int:
     return min(chat.model.info.context, held)
 
 
-def lines(chat: Conversation, columns: int) -> list[str]:
+def lines(chat: Dialogue, columns: int) -> list[str]:
     """The whole view, for a terminal of so many columns."""
     info, used = chat.model.info, used_tokens(chat)
     width = max(10, min(WIDEST, columns - 12))
@@ -47,7 +47,7 @@ def lines(chat: Conversation, columns: int) -> list[str]:
     return shown + _messages(chat, columns)
 
 
-def _messages(chat: Conversation, columns: int) -> list[str]:
+def _messages(chat: Dialogue, columns: int) -> list[str]:
     """A line for each message: its length, its beginning, and whether the model still sees it."""
     from rich.cells import set_cell_size
 

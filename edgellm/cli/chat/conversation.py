@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.api.records import Event
-from edgellm.cli.chat.session_store import Held, Record, SessionStore, name_of
+from edgellm.cli.chat.session_store import LockedChat, SavedChat, SessionStore, name_of
 from edgellm.cli.options import typed
-from edgellm.cli.terminal.output import Answer, say
+from edgellm.cli.terminal.output import AnswerPrinter, say
 from edgellm.errors import ContextFull, EdgeError, OptionError, SessionError
 from edgellm.options.table import TABLE
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from edgellm.sampling import ResolvedOptions, SamplingKeywords
 
 Settings = dict[str, Any]  # Any: options of Model.chat, of many types
-Turns = list[dict[str, str]]
+Messages = list[dict[str, str]]
 STATE_SECONDS = 30.0  # at least between two states of a chat that goes on: they may be large
 NGRAM = "ngram"  # the draft that needs no model
 
 
-class Conversation:
+class Dialogue:
     """Holds what was said and streams the next answer.
 
     `chosen` are the user's options, `recommended` those that hold where the user has none; `last` is the last answer's Generation.
@@ -40,7 +40,7 @@ class Conversation:
 
     def __init__(self, model: Model, chosen: Settings, system: str | None = None, recommended: Settings | None = None) -> None:
         self.model, self.chosen, self.system, self.recommended = model, chosen, system, recommended or {}
-        self.turns: Turns = []
+        self.turns: Messages = []
         self.last: Generation | None = None
         self.full = False
         self.note_on_system = ""  # what is worth knowing about system prompts with this model
@@ -152,12 +152,12 @@ class Conversation:
         usual = "ring" if self.model.info.slides else "drop-oldest-turns"
         return str(self.settings.get("context_policy") or usual)
 
-    def messages(self, turns: Turns | None = None) -> list[dict[str, Any]]:
+    def messages(self, turns: Messages | None = None) -> list[dict[str, Any]]:
         """What the model is given: the system prompt, then the turns; documents are pinned."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 
-    def _answer(self, turns: Turns, files: Sequence[tuple[str, str]] = ()) -> Iterator[Event]:
+    def _answer(self, turns: Messages, files: Sequence[tuple[str, str]] = ()) -> Iterator[Event]:
         """`files` have come with the last turn once something is said to it."""
         try:
             self._stream = stream = self._chat(turns)
@@ -179,7 +179,7 @@ class Conversation:
                 if self.keeper is not None:
                     self.keeper.note(self)
 
-    def _chat(self, turns: Turns) -> Stream:
+    def _chat(self, turns: Messages) -> Stream:
         settings = self.settings if self.policy == "ring" else {**self.settings, "context_policy": self.policy}
         self.session = self.session or self.model.session()
         return self.session.chat(self.messages(turns), stream=True, progress=self.progress, **settings)
@@ -202,10 +202,10 @@ class Keeper:
         """`most`: bytes that the states of all sessions may take."""
         self.store = store
         self._most = most
-        self._held: Held | None = None
+        self._held: LockedChat | None = None
         self._created = time.time()
-        self._text: Turns | None = None  # as they are in the file
-        self._state: Turns | None = None
+        self._text: Messages | None = None  # as they are in the file
+        self._state: Messages | None = None
         self._state_time = -STATE_SECONDS
         self.trouble = ""  # what the last answer's saving met
         self._told = ""
@@ -215,11 +215,11 @@ class Keeper:
         """The session's name, "" where nothing was saved yet."""
         return self._held.name if self._held else ""
 
-    def note(self, chat: Conversation) -> None:
+    def note(self, chat: Dialogue) -> None:
         """An answer has ended; `tell` says what went wrong, once the answer stands on the screen."""
         self.trouble = self._saved(chat, state=time.monotonic() - self._state_time >= STATE_SECONDS)
 
-    def taken_back(self, chat: Conversation) -> None:
+    def taken_back(self, chat: Dialogue) -> None:
         """The last exchange is gone: on the disk as well. Says what goes wrong."""
         self.trouble = self._saved(chat, state=False)
         self.tell()
@@ -230,7 +230,7 @@ class Keeper:
             say(self.trouble)
         self._told = self.trouble
 
-    def _saved(self, chat: Conversation, *, state: bool) -> str:
+    def _saved(self, chat: Dialogue, *, state: bool) -> str:
         """Write the text if it is new, and the `state`; what went wrong, "" if nothing did."""
         lost = "this chat is not saved"
         try:
@@ -243,7 +243,7 @@ class Keeper:
             return f"{lost}: {getattr(error, 'strerror', None) or error}"
         return ""
 
-    def close(self, chat: Conversation, *, quiet: bool = False) -> None:
+    def close(self, chat: Dialogue, *, quiet: bool = False) -> None:
         """The chat ends: write what is not written yet, and say under which name unless `quiet`."""
         self.trouble = self._saved(chat, state=bool(chat.turns))
         if self.trouble:
@@ -258,7 +258,7 @@ class Keeper:
             self._held.close()
         self._held, self._text, self._state, self._created = None, None, None, time.time()
 
-    def save_as(self, chat: Conversation, name: str) -> None:
+    def save_as(self, chat: Dialogue, name: str) -> None:
         """Save at once; with a name, under that one from now on. Raises SessionError, Unwritable, OSError."""
         if not chat.turns:
             raise OptionError("/save: nothing was said yet")
@@ -277,7 +277,7 @@ class Keeper:
             self._write(chat)
         self._write_state(chat)
 
-    def fork(self, chat: Conversation, name: str) -> None:
+    def fork(self, chat: Dialogue, name: str) -> None:
         """Save, and go on as another session. Raises SessionError, Unwritable, OSError."""
         self._write(chat)
         held = self.store.claim(name or self.name)
@@ -285,7 +285,7 @@ class Keeper:
         self._held = held
         self._write(chat)
 
-    def take(self, chat: Conversation, name: str, record: Record) -> None:
+    def take(self, chat: Dialogue, name: str, record: SavedChat) -> None:
         """Go on with a saved session: its text, and its state where that fits the model."""
         self.leave()
         chat.turns, chat.system, chat.last, chat.full = [dict(turn) for turn in record.turns], record.system, None, False
@@ -300,7 +300,7 @@ class Keeper:
         say(f"resumed {name} ({len(chat.turns)} messages). {self._revive(chat, name, record)}")
         _show_last(chat)
 
-    def _revive(self, chat: Conversation, name: str, record: Record) -> str:
+    def _revive(self, chat: Dialogue, name: str, record: SavedChat) -> str:
         """Read the state; a sentence that says whether the text has to be processed again, and why."""
         path = self.store.state_path(name)
         if not path.exists():
@@ -314,7 +314,7 @@ class Keeper:
         self._state = list(chat.turns) if name == self.name else None
         return f"Its {chat.session.n_tokens:,} tokens are cached."
 
-    def _write(self, chat: Conversation) -> None:
+    def _write(self, chat: Dialogue) -> None:
         if not chat.turns:  # all was taken back
             if self._held is not None:
                 self.store.empty(self._held.name)
@@ -325,7 +325,7 @@ class Keeper:
         self.store.write(self._held.name, _record(chat, self._created))
         self._text = list(chat.turns)
 
-    def _write_state(self, chat: Conversation) -> None:
+    def _write_state(self, chat: Dialogue) -> None:
         if chat.session is None or self._state == chat.turns or self._held is None:
             return
         chat.session.save(self.store.state_path(self._held.name), sync=False)
@@ -333,7 +333,7 @@ class Keeper:
         self.store.prune(self._most, keep=self._held.name)
 
 
-def _mismatch(chat: Conversation, record: Record) -> str:
+def _mismatch(chat: Dialogue, record: SavedChat) -> str:
     """Why a saved state does not suit the model as it is loaded."""
     if chat.called and record.model != chat.called:
         return f"belongs to {Path(record.model).name}"
@@ -342,19 +342,19 @@ def _mismatch(chat: Conversation, record: Record) -> str:
     return f"doesn't match {' '.join(other)}" if other else "is damaged, or of another version of the model"
 
 
-def _show_last(chat: Conversation) -> None:
+def _show_last(chat: Dialogue) -> None:
     """The last exchange, as it stood on the terminal."""
     if len(chat.turns) < 2 or not sys.stdout.isatty():
         return
     question, answer = chat.turns[-2:]
     say(f"> {question.get('asked', question['content'])}")
-    shown = Answer(reply=True, plain=chat.plain)
+    shown = AnswerPrinter(reply=True, plain=chat.plain)
     shown.write(answer["content"])
     shown.end()
 
 
-def _record(chat: Conversation, created: float) -> Record:
+def _record(chat: Dialogue, created: float) -> SavedChat:
     info = chat.model.info
     load = {"backend": info.backend, "context": info.context, "sinks": info.sinks, "kv_type": info.kv_type}
     load |= {"pinned": info.pinned} if info.pinned > info.sinks else {}
-    return Record(chat.called, tuple(chat.turns), chat.system, load, created)
+    return SavedChat(chat.called, tuple(chat.turns), chat.system, load, created)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from edgellm.cli.chat.context_view import bar, used_tokens
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import EditedLines, PlainLines, read_message
 from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
@@ -32,7 +32,7 @@ CUT = {
 FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
 
 
-def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool, private: bool = False) -> int:
+def talk(conversation: Dialogue, switch: Callable[[str], None], *, interactive: bool, private: bool = False) -> int:
     """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
 
     On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over,
@@ -62,7 +62,7 @@ def talk(conversation: Conversation, switch: Callable[[str], None], *, interacti
     return code
 
 
-def _ask(conversation: Conversation, text: str) -> Iterator[Event] | None:
+def _ask(conversation: Dialogue, text: str) -> Iterator[Event] | None:
     return conversation.ask(text) if text.strip() else None
 
 
@@ -79,7 +79,7 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
         complain(worded(error))
 
 
-def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:
+def _print(conversation: Dialogue, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
     reading, full = ReadingLine(), conversation.full
     conversation.progress = reading.read
@@ -98,7 +98,7 @@ def _print(conversation: Conversation, events: Iterator[Event], interactive: boo
         raise Leave
 
 
-def _status(conversation: Conversation, result: Generation) -> None:
+def _status(conversation: Dialogue, result: Generation) -> None:
     """The model, its speed and how full the context is, in a dimmed line."""
     if not understands_escapes(sys.stderr):
         return

@@ -15,15 +15,15 @@ from edgellm.errors import OptionError, SessionError
 PICKED = 20  # chats in a list to pick from
 
 if TYPE_CHECKING:
-    from edgellm.cli.chat.conversation import Conversation
-    from edgellm.cli.chat.session_store import Record, SessionStore
+    from edgellm.cli.chat.conversation import Dialogue
+    from edgellm.cli.chat.session_store import SavedChat, SessionStore
 
 
 class Before(NamedTuple):
     """A saved chat."""
 
     name: str
-    record: Record
+    record: SavedChat
 
     @property
     def load(self) -> Mapping[str, Any]:
@@ -76,7 +76,7 @@ def _picked(store: SessionStore) -> str:
 
 
 @contextlib.contextmanager
-def keeper(chat: Conversation, before: Before | None, *, most: int) -> Iterator[None]:
+def keeper(chat: Dialogue, before: Before | None, *, most: int) -> Iterator[None]:
     """While the block runs, a chat is saved; it begins where the one before stopped. Raises SessionError.
 
     `most`: bytes that the states of all sessions may take, 0 for a chat that is not saved.

@@ -19,13 +19,13 @@ from edgellm.cli.terminal.screen import understands_escapes
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.cli.chat.conversation import Conversation, Keeper
+    from edgellm.cli.chat.conversation import Dialogue, Keeper
 
 MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
 MOST_FILE = 16 << 20  # bytes; more than any context
 
 
-def undo(chat: Conversation, rest: str) -> None:
+def undo(chat: Dialogue, rest: str) -> None:
     """Take the last exchange back, or the last `rest` of them. Raises OptionError."""
     if rest and (not rest.isdecimal() or int(rest) == 0):
         raise OptionError(f"/undo {rest}: give a number of exchanges, 1 or more")
@@ -37,7 +37,7 @@ def undo(chat: Conversation, rest: str) -> None:
         chat.keeper.taken_back(chat)
 
 
-def fork(chat: Conversation, rest: str) -> None:
+def fork(chat: Dialogue, rest: str) -> None:
     """Go on as another chat; the one so far stays as it is."""
     kept = _keeper(chat, "/fork")
     if not chat.turns:
@@ -48,7 +48,7 @@ def fork(chat: Conversation, rest: str) -> None:
     say(f"{before} stays as it is; this chat continues as {kept.name}")
 
 
-def file(chat: Conversation, rest: str) -> None:
+def file(chat: Dialogue, rest: str) -> None:
     """Let the next message come with a document."""
     if not rest:
         say(f"comes with your next message: {chat.attached}" if chat.attached else "no file is attached; /file PATH attaches one")
@@ -76,7 +76,7 @@ def file(chat: Conversation, rest: str) -> None:
     say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
 
 
-def _cut(chat: Conversation, rest: str, ids: Sequence[int]) -> str:
+def _cut(chat: Dialogue, rest: str, ids: Sequence[int]) -> str:
     """The first half context of a document, if the user wants that. Raises OptionError."""
     context = chat.model.info.context
     long = f"has {len(ids):,} tokens, and the context holds {context:,}"
@@ -86,7 +86,7 @@ def _cut(chat: Conversation, rest: str, ids: Sequence[int]) -> str:
     return chat.model.tokenizer.decode(list(ids[: context // 2]))
 
 
-def save(chat: Conversation, rest: str) -> None:
+def save(chat: Dialogue, rest: str) -> None:
     """Save now, or under a name."""
     kept = _keeper(chat, "/save")
     with _disk("/save"):
@@ -94,7 +94,7 @@ def save(chat: Conversation, rest: str) -> None:
     say(f"saved as {kept.name}")
 
 
-def load(chat: Conversation, rest: str) -> None:
+def load(chat: Dialogue, rest: str) -> None:
     """Go on with another saved chat."""
     kept = _keeper(chat, "/load")
     if not rest:
@@ -109,7 +109,7 @@ def load(chat: Conversation, rest: str) -> None:
     kept.take(chat, rest, record)
 
 
-def copy(chat: Conversation, rest: str) -> None:
+def copy(chat: Dialogue, rest: str) -> None:
     """The last answer to the clipboard, by the terminal's own means: that works over ssh as well."""
     answers = [turn["content"] for turn in chat.turns if turn["role"] == "assistant"]
     if not answers:
@@ -133,7 +133,7 @@ def _disk(command: str) -> Iterator[None]:
         raise OptionError(f"{command}: cannot be written ({error.strerror or error}); make room") from error
 
 
-def _keeper(chat: Conversation, command: str) -> Keeper:
+def _keeper(chat: Dialogue, command: str) -> Keeper:
     if chat.keeper is None:
         raise OptionError(f"{command}: this chat is not saved (--no-save, EDGELLM_SESSIONS=off, or a pipe)")
     return chat.keeper

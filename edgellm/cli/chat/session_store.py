@@ -29,7 +29,7 @@ WORDS = 5  # of the first message, in a session's name
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SavedChat:
     """What was said in a chat, with which model. `load`: options of `edgellm.load` that its state depends on."""
 
     model: str  # a path or a name of the catalogue
@@ -87,7 +87,7 @@ class SessionStore:
         except OSError:
             return 0
 
-    def read(self, name: str) -> Record:
+    def read(self, name: str) -> SavedChat:
         """What was said. Raises SessionError: there is no such session, or its text is damaged."""
         path = self.text_path(name)
         try:
@@ -102,7 +102,7 @@ class SessionStore:
             raise SessionError(f"{path}: is damaged; delete it with edgellm sessions rm {name}.")
         return checked
 
-    def write(self, name: str, record: Record) -> None:
+    def write(self, name: str, record: SavedChat) -> None:
         """Save what was said: the old text or the new one is there, whatever happens. Raises OSError, Unwritable."""
         self._make()
         content = asdict(replace(record, updated=time.time()))
@@ -129,7 +129,7 @@ class SessionStore:
             with contextlib.suppress(OSError):
                 path.with_name(name + suffix).unlink()
 
-    def lock(self, name: str) -> Held | None:
+    def lock(self, name: str) -> LockedChat | None:
         """Take a session for this program, until it is closed or the program ends; None where another one has it."""
         self._make()
         held = FileLock(self.text_path(name).with_name(name + LOCK), timeout=0)
@@ -137,9 +137,9 @@ class SessionStore:
             held.acquire()
         except Timeout:
             return None
-        return Held(name, held, self.text_path(name))
+        return LockedChat(name, held, self.text_path(name))
 
-    def claim(self, wanted: str) -> Held:
+    def claim(self, wanted: str) -> LockedChat:
         """A session that nobody has and that is not there yet: `wanted`, or that with a number behind it."""
         for k in range(1, 10_000):
             name = wanted if k == 1 else f"{wanted[:70]}-{k}"
@@ -170,7 +170,7 @@ class SessionStore:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-class Held:
+class LockedChat:
     """A session that this program has to itself."""
 
     def __init__(self, name: str, lock: FileLock, text: Path) -> None:
@@ -190,7 +190,7 @@ def name_of(text: str) -> str:
     return "-".join(words)[:50].strip("-") or time.strftime("chat-%Y-%m-%d")
 
 
-def markdown(name: str, record: Record) -> str:
+def markdown(name: str, record: SavedChat) -> str:
     """A session as a page."""
 
     def parts() -> Iterator[str]:
@@ -205,7 +205,7 @@ def markdown(name: str, record: Record) -> str:
     return "\n\n".join(parts()) + "\n"
 
 
-def as_json(name: str, record: Record) -> str:
+def as_json(name: str, record: SavedChat) -> str:
     """A session as JSON, in the form of chat messages."""
     system = [{"role": "system", "content": record.system}] if record.system else []
     return json.dumps(
@@ -221,7 +221,7 @@ def as_json(name: str, record: Record) -> str:
     )
 
 
-def _record(found: Any) -> Record | None:
+def _record(found: Any) -> SavedChat | None:
     """A record from what a file says, None where that is damaged."""
     if (
         not isinstance(found, dict)
@@ -230,7 +230,7 @@ def _record(found: Any) -> Record | None:
     ):
         return None
     try:
-        record = Record(**{**found, "turns": tuple(found["turns"])})
+        record = SavedChat(**{**found, "turns": tuple(found["turns"])})
     except (TypeError, KeyError):
         return None
     turns_whole = all(

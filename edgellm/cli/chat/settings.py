@@ -12,7 +12,7 @@ from edgellm.options.option import Option
 from edgellm.options.sampling import SAMPLING
 
 if TYPE_CHECKING:
-    from edgellm.cli.chat.conversation import Conversation
+    from edgellm.cli.chat.conversation import Dialogue
 
 DEFAULT = "default"
 SOURCES = {"user": "set by you", "catalogue": "recommended for this model", "model": "recommended by the model", "default": ""}
@@ -25,7 +25,7 @@ _ROWS: dict[str, Option] = {row.typed_names[0]: row for row in SET}
 SAMPLING_NAMES = tuple(name for name, row in SETTINGS.items() if row.part == "sampling")
 
 
-def change(chat: Conversation, name: str, text: str) -> None:
+def change(chat: Dialogue, name: str, text: str) -> None:
     """Set an option for the messages to come, or take the user's value back with "default". Raises OptionError."""
     row = find(name)
     if text == DEFAULT:
@@ -57,7 +57,7 @@ def find(name: str) -> Option:
     return _ROWS[NAMES[dashed]]
 
 
-def shown(chat: Conversation, name: str) -> str:
+def shown(chat: Dialogue, name: str) -> str:
     """The value that holds for the next message, and where it comes from."""
     option = find(name).name
     if option == "think":
@@ -83,7 +83,7 @@ def shown(chat: Conversation, name: str) -> str:
     return f"{text}  {SOURCES[source]}".rstrip()
 
 
-def _thinking(chat: Conversation) -> str:
+def _thinking(chat: Dialogue) -> str:
     kind = chat.model.thinking
     if kind != "optional":
         return "this model does not think before it answers" if kind == "no" else "always on with this model"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgellm.cli.chat import session_commands, settings, typed_path
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.terminal.format_stats import summary
 from edgellm.cli.terminal.output import fitting, say
 from edgellm.cli.terminal.screen import columns
@@ -44,10 +44,10 @@ class Command:
 
     arguments: str
     help: str
-    act: Callable[[Conversation, str], Iterator[Event] | None]
+    act: Callable[[Dialogue, str], Iterator[Event] | None]
 
 
-def carry_out(line: str, chat: Conversation) -> Iterator[Event] | None:
+def carry_out(line: str, chat: Dialogue) -> Iterator[Event] | None:
     """Do what a line that starts with "/" says. Returns an answer's events for /regen.
 
     Raises Leave for /exit, Switch for /model, OptionError for what cannot be done.
@@ -69,7 +69,7 @@ def is_command(text: str) -> bool:
     return text.startswith("/") and "\n" not in text and (name in COMMANDS or name in ALIASES)
 
 
-def _help(chat: Conversation, rest: str) -> None:
+def _help(chat: Dialogue, rest: str) -> None:
     for name, command in COMMANDS.items():
         also = [f"/{alias}" for alias, meant in ALIASES.items() if meant == name and alias != "?"]
         _row(f"/{name} {command.arguments}".strip(), command.help + (f"; also {', '.join(also)}" if also else ""))
@@ -78,20 +78,20 @@ def _help(chat: Conversation, rest: str) -> None:
     say("Lines that you finish while an answer streams are sent after it, one by one.")
 
 
-def _leave(chat: Conversation, rest: str) -> None:
+def _leave(chat: Dialogue, rest: str) -> None:
     raise Leave
 
 
-def _clear(chat: Conversation, rest: str) -> None:
+def _clear(chat: Dialogue, rest: str) -> None:
     chat.clear()
     say("forgotten: the next message starts afresh")
 
 
-def _regenerate(chat: Conversation, rest: str) -> Iterator[Event]:
+def _regenerate(chat: Dialogue, rest: str) -> Iterator[Event]:
     return chat.again()
 
 
-def _system(chat: Conversation, rest: str) -> None:
+def _system(chat: Dialogue, rest: str) -> None:
     if rest:
         chat.system = None if rest == '""' else rest
     say(f"system prompt: {chat.system}" if chat.system else "no system prompt; /system TEXT sets one")
@@ -99,7 +99,7 @@ def _system(chat: Conversation, rest: str) -> None:
         say(chat.note_on_system)
 
 
-def _set(chat: Conversation, rest: str) -> None:
+def _set(chat: Dialogue, rest: str) -> None:
     name, _, value = rest.partition(" ")
     if value:
         settings.change(chat, name, value.strip())
@@ -107,19 +107,19 @@ def _set(chat: Conversation, rest: str) -> None:
         _row(each, settings.shown(chat, each))
 
 
-def _model(chat: Conversation, rest: str) -> None:
+def _model(chat: Dialogue, rest: str) -> None:
     if rest:
         raise Switch(typed_path.meant(rest))
     say(f"{chat.model.info.path}; /model NAME switches to another one")
 
 
-def _think(chat: Conversation, rest: str) -> None:
+def _think(chat: Dialogue, rest: str) -> None:
     if rest:
         settings.change(chat, "think", rest)
     _row("think", settings.shown(chat, "think"))
 
 
-def _stats(chat: Conversation, rest: str) -> None:
+def _stats(chat: Dialogue, rest: str) -> None:
     if chat.last is None:
         say("nothing was answered yet")
         return
@@ -128,7 +128,7 @@ def _stats(chat: Conversation, rest: str) -> None:
         _row(name, settings.shown(chat, name) if name != "seed" else str(chat.last.seed))
 
 
-def _context(chat: Conversation, rest: str) -> None:
+def _context(chat: Dialogue, rest: str) -> None:
     from edgellm.cli.chat.context_view import lines
 
     for line in lines(chat, columns(sys.stderr)):

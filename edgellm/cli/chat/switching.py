@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from edgellm.cli import opening
-from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.options import worded
 from edgellm.cli.state import last_model, remember_model
@@ -37,19 +37,19 @@ class ModelSlot:
                 raise
             self.model = opening.open_model(name, load)
 
-    def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:  # Any: options of Model.chat
+    def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Dialogue:  # Any: options of Model.chat
         """A conversation with the model. `why` it was taken where the user named none.
 
         Raises OptionError for `think` and `draft`, and what opening a draft's model raises.
         """
-        conversation = Conversation(self.model, chosen, system)
+        conversation = Dialogue(self.model, chosen, system)
         for option in ("think", "draft"):
             if option in chosen:
                 conversation.check(option, chosen[option])
         self._introduce(conversation, why)
         return conversation
 
-    def switch(self, conversation: Conversation, name: str) -> None:
+    def switch(self, conversation: Dialogue, name: str) -> None:
         """Go on with another model, or with the one before where that cannot be opened. Raises what opening raises."""
         from edgellm.catalogue.names import meant
 
@@ -72,7 +72,7 @@ class ModelSlot:
         for option in ("think", "draft"):
             _keep_if_possible(conversation, option)
 
-    def _introduce(self, conversation: Conversation, why: str) -> None:
+    def _introduce(self, conversation: Dialogue, why: str) -> None:
         """Say which model answers now, and set what depends on that."""
         guide = why == BUNDLED or is_guide(self.model)
         if self._remembers and not guide:  # a model that is fetched later shall come before it
@@ -100,7 +100,7 @@ class ModelSlot:
         self.model.close()
 
 
-def _keep_if_possible(conversation: Conversation, option: str) -> None:
+def _keep_if_possible(conversation: Dialogue, option: str) -> None:
     """Take an option back that another model cannot have; where that is not plain to see, a line says so."""
     if option not in conversation.chosen:
         return

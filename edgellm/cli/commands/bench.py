@@ -180,7 +180,7 @@ def _numbers(option: str, text: str) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _TableColumn:
     """A column of the printed table, and when it is left out on a narrow terminal: the lowest `rank` first, 0 never."""
 
     title: str
@@ -191,13 +191,13 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("model", 0, False, 2, lambda report, test: _name(report)),
-    _Column("backend", 7, False, 1, lambda report, test: str(report["backend"])),
-    _Column("threads", 7, True, 4, lambda report, test: str(report["n_threads"])),
-    _Column("test", 14, False, 0, lambda report, test: test),
-    _Column("tokens/s", 18, True, 0, lambda report, test: f"{report['avg_ts']:.2f} ± {report['stddev_ts']:.2f}"),
-    _Column("GB/s", 5, True, 3, lambda report, test: _rate(report["bytes_per_second"])),
-    _Column("of a read", 9, True, 5, lambda report, test: "" if report["of_read"] is None else f"{report['of_read']:.0%}"),
+    _TableColumn("model", 0, False, 2, lambda report, test: _name(report)),
+    _TableColumn("backend", 7, False, 1, lambda report, test: str(report["backend"])),
+    _TableColumn("threads", 7, True, 4, lambda report, test: str(report["n_threads"])),
+    _TableColumn("test", 14, False, 0, lambda report, test: test),
+    _TableColumn("tokens/s", 18, True, 0, lambda report, test: f"{report['avg_ts']:.2f} ± {report['stddev_ts']:.2f}"),
+    _TableColumn("GB/s", 5, True, 3, lambda report, test: _rate(report["bytes_per_second"])),
+    _TableColumn("of a read", 9, True, 5, lambda report, test: "" if report["of_read"] is None else f"{report['of_read']:.0%}"),
 )
 
 
@@ -226,7 +226,7 @@ def _print_row(report: dict[str, Any], test: str, *, head: bool) -> None:
     _print_cells([_aligned(column.cell(report, test), column) for column in columns])
 
 
-def _aligned(text: str, column: _Column) -> str:
+def _aligned(text: str, column: _TableColumn) -> str:
     return text.rjust(column.width) if column.right else text.ljust(column.width)
 
 

@@ -9,7 +9,7 @@ from edgellm.cli.terminal.output import say
 from edgellm.errors import EdgeError
 
 if TYPE_CHECKING:
-    from edgellm.catalogue.stores import Model
+    from edgellm.catalogue.stores import StoredModel
 
 
 def list_(json_: options.Json = False) -> None:
@@ -62,13 +62,13 @@ def list_(json_: options.Json = False) -> None:
         say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")
 
 
-def _where(model: Model) -> str:
+def _where(model: StoredModel) -> str:
     if model.same_as:
         return f"{model.store}, the file of {model.same_as}"
     return ", ".join((model.store, *model.also))
 
 
-def _type(model: Model) -> str:
+def _type(model: StoredModel) -> str:
     """The type that names tell, else the one that the header states; "" where it cannot be read."""
     if model.found.type:
         return model.found.type

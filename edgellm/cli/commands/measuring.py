@@ -42,7 +42,7 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Repetition:
     """One repetition: seconds, those of them inside the back end's steps, and a streaming read's speed right after it."""
 
     seconds: float
@@ -51,13 +51,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measured:
     """A test and its repetitions. `token_bytes`: what each token of a tg test reads from memory, on average. `profile`: of a step
     of `profiled` tokens.
     """
 
     test: Test
-    runs: tuple[Run, ...]
+    runs: tuple[Repetition, ...]
     token_bytes: float
     profile: StepTimes | None = None
     profiled: int = 0
@@ -133,8 +133,8 @@ class Row:
         return report
 
 
-def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Row]:
-    """Run the tests in order. `read` measures what memory gives; `profile`: one more step, timed by kind of kernel."""
+def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Measured]:
+    """Repetition the tests in order. `read` measures what memory gives; `profile`: one more step, timed by kind of kernel."""
     from edgellm.bench.measure import bytes_of_token, where_time_goes
 
     for test in tests:
@@ -148,10 +148,10 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
         if profile:
             size, times = where_time_goes(model, _random(model, test.depth + size), size)
         seen = test.depth + (test.generated + 1) / 2  # keys of an average token
-        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
+        yield Measured(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
 
 
-def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Run:
+def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Repetition:
     """One repetition in a context that holds the tokens `before`; they are computed unless it still does."""
     from edgellm.bench.measure import busy_seconds
 
@@ -163,7 +163,7 @@ def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Run:
     inside, start = busy_seconds(model), time.perf_counter()
     model.generate(prompt, max_tokens=new, temperature=0, ignore_eos=True)
     seconds = time.perf_counter() - start
-    return Run(seconds, busy_seconds(model) - inside, read() if read is not None and test.decodes else None)
+    return Repetition(seconds, busy_seconds(model) - inside, read() if read is not None and test.decodes else None)
 
 
 def _random(model: Model, n: int) -> list[int]:

@@ -13,7 +13,7 @@ import typer
 from edgellm.cli import options
 from edgellm.cli.completion import session_names
 from edgellm.cli.terminal.filter import Filter
-from edgellm.cli.terminal.output import Answer, say
+from edgellm.cli.terminal.output import AnswerPrinter, say
 from edgellm.errors import OptionError, SessionError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def show(name: Name) -> None:
     if not sys.stdout.isatty():
         sys.stdout.write(Filter()(text))
         return
-    page = Answer(reply=True)
+    page = AnswerPrinter(reply=True)
     page.write(text)
     page.end()
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgellm.cli.terminal.output import Answer, say
+from edgellm.cli.terminal.output import AnswerPrinter, say
 from edgellm.cli.terminal.progress import ReadingLine
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ def thought_only(result: Generation) -> bool:
 
 
 def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True, plain: bool = False) -> None:
-    """Print an answer on stdout. `reading` gets the stream's progress; `raw`, `reply` and `plain` are those of Answer.
+    """Print an answer on stdout. `reading` gets the stream's progress; `raw`, `reply` and `plain` are those of AnswerPrinter.
 
     Thinking is shown on a terminal, dimmed. Elsewhere stdout has the answer alone.
     """
-    answer = Answer(raw=raw, reply=reply, plain=plain)
+    answer = AnswerPrinter(raw=raw, reply=reply, plain=plain)
     seen = sys.stdout.isatty()
     try:
         with reading:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
-class Answer:
+class AnswerPrinter:
     """Writes a model's text to stdout as it comes: filtered, except raw text into a pipe or file; broken at words on a terminal.
 
     `reply`: it answers a message, so that white space before its first word means nothing, and Markdown is rendered on a terminal,
