@@ -21,7 +21,7 @@ EmbedProgress = Callable[[int, int], None]  # (done, of) texts
 Result = TypeVar("Result")
 
 NO_ROWS = np.empty(0, np.int32)
-FEW = 256  # tokens: steps of fewer would read the weights too often, whatever the pace
+FEW = 256  # tokens: steps of fewer would read the weights too often, however long they take
 
 
 class EmbedKeywords(TypedDict, total=False):
@@ -220,7 +220,7 @@ def _step(executable: Executable, ids: Sequence[TokenIds], types: Sequence[Token
     """The vectors of the first documents: as many as one step has room for."""
     lengths = [len(each) for each in ids[: executable.max_segments]]
     starts = first_slots(lengths, executable.layout, executable.max_segments)
-    while len(starts) > 1 and sum(lengths[: len(starts)]) > max(executable.pace.tokens, FEW):
+    while len(starts) > 1 and sum(lengths[: len(starts)]) > max(executable.step_size.tokens, FEW):
         del starts[-1]
     n = len(starts)
     placed, state = place(lengths[:n], starts, executable.layout), executable.new_state()

@@ -160,8 +160,8 @@ def _given(steps: Sequence[StepBatch]) -> Given | None:
     return Given(np.concatenate(which), np.concatenate([given.rows for given in some]), np.concatenate(wide) if axes else None)
 
 
-class Pace:
-    """How many tokens of a prompt to compute at once: as many as possible, but nobody shall wait long for an end to it."""
+class StepSize:
+    """The number of prompt tokens to compute in a step: as many as possible, as long as it can be stopped soon."""
 
     def __init__(self, most: int) -> None:
         self.tokens = self._most = most
@@ -219,7 +219,7 @@ class Executable(Protocol):
     max_tokens: int  # T of one step, at most
     max_segments: int  # S
     max_outputs: int  # R
-    pace: Pace
+    step_size: StepSize
     layout: MemoryLayout
     runs_ahead: bool  # whether a step is computed while nobody waits for it
 

@@ -47,16 +47,16 @@ class Response:
     def __init__(self, connection: http.client.HTTPConnection, answer: HttpAnswer, url: str, limits: HttpLimits) -> None:
         self.status, self.headers, self.url = answer.status, answer.headers, url
         self._connection, self._answer, self._limits = connection, answer, limits
-        self._patience, self._bytes = limits.silence, 0  # seconds that we still wait for the next LEAST bytes
+        self._seconds, self._bytes = limits.silence, 0  # seconds that we still wait for the next LEAST bytes
         answer.watched.most = float("inf")
 
     def read(self) -> bytes:
         """The next bytes, b"" at the end. Raises Interrupted where the connection fails, falls silent, or only drips.
 
-        What is wrapped around the file (chunk sizes and their extensions, trailers) takes of our patience and gives none.
+        What is wrapped around the file (chunk sizes and their extensions, trailers) counts as silence.
         """
         start = time.monotonic()
-        self._answer.watched.deadline = start + self._patience
+        self._answer.watched.deadline = start + self._seconds
         try:
             block = self._answer.read1(BLOCK)
         except TimeoutError as error:
@@ -65,9 +65,9 @@ class Response:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Interrupted(f"the connection broke off ({_reason(error)})") from error
         self._bytes += len(block)
-        self._patience -= time.monotonic() - start
+        self._seconds -= time.monotonic() - start
         if self._bytes >= LEAST:
-            self._patience, self._bytes = self._limits.silence, 0
+            self._seconds, self._bytes = self._limits.silence, 0
         return block
 
     def text(self, most: int) -> bytes:

@@ -26,7 +26,7 @@ class Core:
 
     At most `parallel` requests run. A running one is awaited by a reader or paused (a stream between two pieces). Where all places
     are taken, a paused one is preempted for a request of the same reader, which would wait for itself, for any other once it has
-    been paused for that request's patience, and a background request for a foreground one. A request that was dropped is forgotten.
+    been paused for `preempts_after` seconds, and a background request for a foreground one. A request that was dropped is forgotten.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Core:
             return True
         idle, now = [other for other in running if other not in self.in_step], time.monotonic()
         own = [other for other in idle if other.reader == request.reader]
-        paused = [other for other in idle if other.paused_at is not None and now - other.paused_at >= request.patience]
+        paused = [other for other in idle if other.paused_at is not None and now - other.paused_at >= request.preempts_after]
         background = [other for other in idle if other.background and not request.background]
         for victims in (own, paused, background):
             if victims:
@@ -163,7 +163,7 @@ class Core:
         if not awaited:
             return None
         requests, executable = [*awaited, *others], self._executable
-        limits = StepLimits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
+        limits = StepLimits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.step_size.tokens)
         candidates = [
             Candidate(_uncomputed(request), not request.background, index < len(awaited), request.every_row, request.last_step)
             for index, request in enumerate(requests)

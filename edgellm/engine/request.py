@@ -12,7 +12,7 @@ import numpy.typing as npt
 from edgellm.engine.conversation import Conversation, Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors
 
-PATIENCE = 1.0  # seconds that a paused request keeps its place while this one waits for it
+PREEMPTS_AFTER = 1.0  # seconds that a paused request keeps its place while this one waits for it
 
 
 class Request:
@@ -25,10 +25,15 @@ class Request:
     prepare: Callable[[], None] | None = None  # called while a step with its output rows is computed
 
     def __init__(
-        self, ids: array[int], *, session: SessionCache | None = None, background: bool = False, patience: float = PATIENCE
+        self,
+        ids: array[int],
+        *,
+        session: SessionCache | None = None,
+        background: bool = False,
+        preempts_after: float = PREEMPTS_AFTER,
     ) -> None:
         self.ids = ids  # to be computed; grows by the tokens that are generated
-        self.session, self.background, self.patience = session, background, patience
+        self.session, self.background, self.preempts_after = session, background, preempts_after
         self.vectors: PromptVectors | None = None  # in the place of some ids
         self.kept: int | None = None  # how many of the first tokens are never evicted; None: the sinks
         self.conversation: Conversation | None = None
@@ -99,7 +104,7 @@ class Scoring(Request):
     every_row = True
 
     def __init__(self, ids: npt.NDArray[np.int32], n_vocab: int, vectors: PromptVectors | None = None) -> None:
-        super().__init__(array("i", ids.tobytes()), patience=0.0)  # a paused stream's conversation stays as it is
+        super().__init__(array("i", ids.tobytes()), preempts_after=0.0)  # a paused stream's conversation stays as it is
         self.vectors = vectors
         self.rows = np.empty((len(ids), n_vocab), np.float32)
         self._filled, self._ended = 0, False

@@ -402,7 +402,7 @@ def test_rows_of_gemma_3_images_see_each_other(tmp_path: Path, sinks: int) -> No
             assert error(causal, wanted) > 0.01
             assert error(model.logits(prompt), wanted) < 1e-5
             with model.engine.alone() as executable:
-                executable.pace.tokens = 16
+                executable.step_size.tokens = 16
             assert error(model.logits(prompt), wanted) < 1e-5
             first = model.generate(prompt, max_tokens=1, temperature=0).token_ids
             assert first[0] == int(wanted[-1].argmax())
@@ -428,7 +428,7 @@ def test_a_prompt_with_images_is_cached_and_read_in_pieces(tmp_path: Path) -> No
         assert other.stats.cached_tokens < 30
         rows = model.logits(prompt)
         with model.engine.alone() as executable:
-            executable.pace.tokens = executable.pace._most = 16
+            executable.step_size.tokens = executable.step_size._most = 16
         assert np.array_equal(model.logits(prompt), rows)
         assert np.array_equal(model.generate(prompt, max_tokens=8, temperature=0).token_ids, first.token_ids)
 

@@ -306,7 +306,7 @@ def test_progress_is_shown_only_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
     def be_patient(seconds: float) -> None:
-        for name in ("PATIENCE_TERMINAL", "PATIENCE_LOG"):
+        for name in ("DELAY_TERMINAL", "DELAY_LOG"):
             monkeypatch.setattr(progress, name, seconds)
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)

@@ -88,7 +88,7 @@ def test_a_piped_chat_takes_what_is_no_command_as_a_message_in_any_encoding(
 
 
 def test_run_does_not_wait_for_ever_for_a_silent_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(piped, "PATIENCE", 0.05)
+    monkeypatch.setattr(piped, "FIRST_BYTE", 0.05)
     loader = use(monkeypatch, "x", template=False)
     writer = pipe_in(monkeypatch, b"", close=False)
     assert app.run(["run", "m", "prompt"]) == 0

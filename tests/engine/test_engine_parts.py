@@ -128,8 +128,8 @@ class Places:
         self.core = Core(cast(Executable, None), cast(WeightStore, None), parallel, 0)
         self._readers = itertools.count(1)
 
-    def request(self, patience: float = 60.0, *, background: bool = False, reader: int | None = None) -> Request:
-        request = Request(array("i"), background=background, patience=patience)
+    def request(self, preempts_after: float = 60.0, *, background: bool = False, reader: int | None = None) -> Request:
+        request = Request(array("i"), background=background, preempts_after=preempts_after)
         request.reader = next(self._readers) if reader is None else reader
         return request
 

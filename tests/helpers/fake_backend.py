@@ -14,7 +14,7 @@ import pytest
 
 import edgellm
 from edgellm.backends import BACKENDS
-from edgellm.backends.base import BackendOptions, Executable, Pace, Progress, StepBatch, StepStopped, never
+from edgellm.backends.base import BackendOptions, Executable, Progress, StepBatch, StepSize, StepStopped, never
 from edgellm.backends.cpu.backend import CpuBackend
 from edgellm.graph import Graph, Node
 from edgellm.memory.layout import MemoryLayout
@@ -72,7 +72,7 @@ class Toy:
 
     def __init__(self, n_vocab: int, layout: MemoryLayout, threads: int | None) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
-        self.pace = Pace(self.max_tokens)
+        self.step_size = StepSize(self.max_tokens)
         self.backend, self.threads = "toy", threads or 1
         self.closed = False
         self.log: list[int] = []
@@ -183,7 +183,7 @@ class SlotReference(Reference):
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, threads: int | None) -> None:
         super().__init__(graph, weights)
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
-        self.pace = Pace(self.max_tokens)
+        self.step_size = StepSize(self.max_tokens)
         self.backend, self.threads = "reference", threads or 1
 
     runs_ahead = False

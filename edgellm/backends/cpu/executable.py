@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, StepTimes, never
+from edgellm.backends.base import Progress, StepBatch, StepSize, StepStopped, StepTimes, never
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.buffers import MODES, Mode
 from edgellm.backends.cpu.interleaving import interleave
@@ -114,7 +114,7 @@ class CpuExecutable:
         self._programs = {mode: plan.program(addresses, mode) for mode in MODES}
         self._weight_bytes = {mode: np.array([plan.records[number].weight_bytes for number in plan.chosen(mode)]) for mode in MODES}
         self._slice = addresses.get(SLICE, 0)
-        self.pace = Pace(plan.max_tokens)
+        self.step_size = StepSize(plan.max_tokens)
         self._outputs = {
             name: (plan.graph.nodes[value].rows, plan.output_array(value)) for name, value in plan.graph.outputs.items()
         }
@@ -196,7 +196,7 @@ class CpuExecutable:
             longest, began = max(longest, ended - began), ended
             if batch.advanced is not None:
                 batch.advanced(min(done / total, 1.0))
-        self.pace.note(tokens, longest)
+        self.step_size.note(tokens, longest)
 
     def release_buffers(self) -> None:
         """See backends.base.Idle."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi
 from edgellm.errors import BackendError
 
-_PATIENCE, _TRIED = abi.STOP * abi.LINE + 1, 4000  # the word; pauses that are timed
+_PAUSES, _TRIED = abi.STOP * abi.LINE + 1, 4000  # the word; pauses that are timed
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -50,7 +50,7 @@ class Pool:
         self._words = self._block[(self._address - self._block.ctypes.data) // 8 :]
         sleep = abi.SLEEPERS * abi.LINE + 1
         self._words[sleep : sleep + 2] = abi.LONGEST_SLEEP
-        self._words[_PATIENCE] = self._patience() if threads > 1 else 0
+        self._words[_PAUSES] = self._idle_pauses() if threads > 1 else 0
         self._condition = threading.Condition()
         self._parked = [False] * threads
         self._closed = False
@@ -64,9 +64,9 @@ class Pool:
             self.close()
             raise
 
-    def _patience(self) -> int:
+    def _idle_pauses(self) -> int:
         """Number of pauses in `IDLE_SECONDS`; the length of one differs between processors (26 ns on Zen 4)."""
-        self._words[_PATIENCE], seconds = _TRIED, []
+        self._words[_PAUSES], seconds = _TRIED, []
         for _ in range(2):
             began = time.perf_counter()
             self._wait(self._address, 0, 0)  # there is nothing to walk yet

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, never
+from edgellm.backends.base import Progress, StepBatch, StepSize, StepStopped, never
 from edgellm.backends.mlx import device
 from edgellm.backends.mlx.filling import load_matrix
 from edgellm.backends.mlx.inputs import Weights
@@ -59,7 +59,7 @@ class MlxStep:
                 begun = self._executable.begin(part)
             logits.append(begun())
             if len(part.tokens) > 1:
-                self._executable.pace.note(len(part.tokens), time.perf_counter() - started)
+                self._executable.step_size.note(len(part.tokens), time.perf_counter() - started)
         wanted = [rows for rows in logits if len(rows)] or logits[:1]
         return {self._executable.output: wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
 
@@ -87,7 +87,7 @@ class MlxExecutable:
         progress: Progress | None = None,
     ) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(device.MAX_OUTPUTS, layout.chunk)
-        self.pace = Pace(layout.chunk)
+        self.step_size = StepSize(layout.chunk)
         self._kv_type = kv_type
         device.hold()
         try:

@@ -11,7 +11,7 @@ import time
 from edgellm.cli.terminal.output import say
 
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-PATIENCE = 3.0  # seconds for the first byte: some programs start others with a pipe that they never close
+FIRST_BYTE = 3.0  # seconds for the first byte: some programs start others with a pipe that they never close
 
 
 class PipedText:
@@ -42,11 +42,11 @@ class PipedText:
         self._something.set()
 
     def text(self, *, wait: bool) -> str | None:
-        """All of it, up to its end. Without `wait`, None if no byte came within `PATIENCE` seconds of the start."""
+        """All of it, up to its end. Without `wait`, None if no byte came within `FIRST_BYTE` seconds of the start."""
         if self._reader is None:
             return ""
-        patience = None if wait else max(0.0, self._started + PATIENCE - time.monotonic())
-        if not self._something.wait(patience):
+        timeout = None if wait else max(0.0, self._started + FIRST_BYTE - time.monotonic())
+        if not self._something.wait(timeout):
             return None
         self._reader.join()
         return decoded(b"".join(self._chunks), "standard input")

@@ -13,7 +13,7 @@ from edgellm.cli.terminal.filter import clean
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.screen import columns
 
-PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0  # seconds before anything is shown; a log needs no line for every start
+DELAY_TERMINAL, DELAY_LOG = 0.3, 2.0  # seconds before anything is shown; a log needs no line for every start
 TICK, LONG = 1.0, 3.0  # seconds between two looks at the clock, and from when on it is shown
 
 
@@ -53,7 +53,7 @@ class PassingLine:
 
     def _run(self) -> None:
         """Begin to show, and on a terminal let the seconds go by."""
-        wait = PATIENCE_TERMINAL if self._tty else PATIENCE_LOG
+        wait = DELAY_TERMINAL if self._tty else DELAY_LOG
         while not self._over.wait(wait):
             with self._lock:
                 if self._over.is_set():

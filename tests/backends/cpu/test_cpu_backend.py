@@ -21,7 +21,7 @@ from variants import CONTEXT, GOLD, ROWS, VARIANTS
 from variants import tokens as variant_tokens
 
 from edgellm import arch
-from edgellm.backends.base import SMALLEST_STEP, Pace, StepStopped
+from edgellm.backends.base import SMALLEST_STEP, StepSize, StepStopped
 from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
@@ -155,21 +155,21 @@ def test_a_step_that_was_stopped_may_be_repeated(tmp_path: Path, monkeypatch: py
 
 
 def test_steps_get_shorter_only_where_they_cannot_be_stopped_soon(tmp_path: Path) -> None:
-    pace = Pace(256)
-    pace.note(256, 0.01)
-    assert pace.tokens == 256
-    pace.note(256, 1.0)
-    assert SMALLEST_STEP < pace.tokens < 64
-    pace.note(2, 9.0)  # a short step tells nothing
-    assert pace.tokens > SMALLEST_STEP
-    pace.note(pace.tokens, 60.0)
-    assert pace.tokens == SMALLEST_STEP
-    pace.note(SMALLEST_STEP, 0.001)
-    assert pace.tokens == 256
+    step_size = StepSize(256)
+    step_size.note(256, 0.01)
+    assert step_size.tokens == 256
+    step_size.note(256, 1.0)
+    assert SMALLEST_STEP < step_size.tokens < 64
+    step_size.note(2, 9.0)  # a short step tells nothing
+    assert step_size.tokens > SMALLEST_STEP
+    step_size.note(step_size.tokens, 60.0)
+    assert step_size.tokens == SMALLEST_STEP
+    step_size.note(SMALLEST_STEP, 0.001)
+    assert step_size.tokens == 256
     with ready(tiny_model(tmp_path / "m.gguf", "llama"), chunk=32) as (executable, _):
         for _ in range(3):
             logits(executable, TOKENS * 2, chunk=32)
-        assert executable.pace.tokens == 32, "a tiny model needs no shorter steps"
+        assert executable.step_size.tokens == 32, "a tiny model needs no shorter steps"
 
 
 @pytest.mark.parametrize("quant", QUANTS)
