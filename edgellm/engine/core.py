@@ -26,7 +26,7 @@ class Core:
 
     At most `parallel` requests run. A running one is awaited by a reader or paused (a stream between two pieces). Where all places
     are taken, a paused one is preempted for a request of the same reader, which would wait for itself, for any other once it has
-    been paused for `preempts_after` seconds, and a background request for a foreground one. A request that was dropped is forgotten.
+    been paused for `preempts_after` seconds, and a background request for a foreground one. A dropped request is forgotten.
     """
 
     def __init__(
