@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
 import signal
-import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chatting import answer, chat_over_pipe, conversation, say, text_of
 from fake_backend import toys
 from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
-import edgellm
-from edgellm.api.records import Event
-from edgellm.catalogue import paths, resolve
 from edgellm.cli import app, opening
 from edgellm.cli.chat.completer import complete
-from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import read_message
 from edgellm.cli.chat.settings import SETTINGS
 from edgellm.cli.chat.slash_commands import COMMANDS, Leave, Switch, carry_out
-from edgellm.cli.chat.switching import ModelSlot
-from edgellm.cli.state import last_model, private_file, remember_model, state_folder
 from edgellm.cli.terminal import output
-from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
+from edgellm.errors import ContextFull, ModelClosed, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -40,23 +32,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for variable in ("XDG_STATE_HOME", "LOCALAPPDATA", "HF_HUB_CACHE", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-def say(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-def answer(text: str) -> dict[str, str]:
-    return {"role": "assistant", "content": text}
-
-
-def text_of(events: Iterator[Event]) -> str:
-    return "".join(text for kind, text, *_ in events if kind == "text")
-
-
-def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Dialogue, FakeModel]:
-    model = FakeModel(*answers)
-    return Dialogue(model, settings), model  # type: ignore[arg-type]  # stands in for a Model
 
 
 def test_turns_are_remembered_made_again_and_forgotten() -> None:
@@ -356,47 +331,6 @@ def test_a_window_that_cannot_slide_forgets_the_oldest(
     assert "drop-oldest-turns" in err and "- user" in err and "# system" in err and "no longer sees" in err
 
 
-def test_another_model_goes_on_with_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = FakeModel("one"), FakeModel("two", "three")
-    first.thinking = "optional"
-    monkeypatch.setattr(opening, "open_model", lambda name, options: {"m": first, "guide": second}[name])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("a\n/model guide\nb\n/model\n"))
-    assert app.run(["chat", "m", "--think", "--temp", "0"]) == 0
-    out, err = capsys.readouterr()
-    assert out == "one\ntwo\n" and first.closed and second.closed
-    assert first.calls[0][2] == {"temperature": 0.0, "think": True}
-    assert second.calls[0][1] == [say("a"), answer("one"), say("b")] and second.calls[0][2] == {"temperature": 0.0}
-    assert "guide (fake.gguf)" in err and "fake.gguf; /model NAME" in err
-
-
-def test_a_model_that_cannot_be_opened_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [FakeModel(), FakeModel("again")]
-
-    def open_model(name: str, options: dict[str, Any]) -> FakeModel:
-        if name == "guide":
-            raise NotEnoughMemory("too big")
-        return models.pop(0)
-
-    monkeypatch.setattr(opening, "open_model", open_model)
-    slot = ModelSlot("m", {})
-    chat = slot.begin({}, None, "")
-    with pytest.raises(NotEnoughMemory):
-        slot.switch(chat, "guide")
-    assert text_of(chat.ask("a")) == "again" and not models
-    with pytest.raises(ModelNotFound):
-        slot.switch(chat, "no-such-model")
-    assert not slot.model.closed, "it was not even closed"
-
-
-def chat_over_pipe(
-    monkeypatch: pytest.MonkeyPatch, text: str, *answers: str | FakeStream, name: str = "m"
-) -> tuple[int, FakeModel]:
-    model = FakeModel(*answers)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    monkeypatch.setattr(opening, "open_model", lambda name, options: model)
-    return app.run(["chat", name]), model
-
-
 def test_over_a_pipe_one_line_is_one_turn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, model = chat_over_pipe(monkeypatch, "a\n\n/set temp 0\nb\r\n/exit\nc\n", "one\x1b[2J", "two\n")
     assert code == 0
@@ -449,100 +383,6 @@ def test_thinking_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr() == ("Paris.\n", "")
     assert app.run(["run", "m", "q", "--think"]) == 2
     assert "error: --think is not possible: this model's chat template has no <think>" in capsys.readouterr().err
-
-
-def test_the_guide_says_what_has_no_effect_and_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    model = FakeModel("fine")
-    model.info = dataclasses.replace(model.info, path=resolve("guide"))
-    model.tokenizer = edgellm.load_tokenizer("guide")
-    monkeypatch.setattr(opening, "open_model", lambda name, options: model)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Wie geht es dir?\n/stats\n/system Be brief.\nhow are you?\n"))
-    assert app.run(["chat", "guide", "--system", "Be brief."]) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith("I only speak English.") and out.endswith("\nfine\n") and err.count("no effect on the guide") == 2
-    assert "nothing was answered yet" in err and last_model() is None
-    assert [message["role"] for message in model.calls[0][1]] == ["system", "user", "assistant", "user"]
-
-
-def test_the_way_back_to_the_guide_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "here.gguf"
-    file.touch()
-    assert chat_over_pipe(monkeypatch, "", name=str(file))[0] == 0
-    assert "/model guide" not in capsys.readouterr().err
-    monkeypatch.setattr(opening, "open_model", lambda name, options: FakeModel())
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert app.run(["chat"]) == 0
-    err = capsys.readouterr().err
-    assert "used last" in err and "/model guide leads back to the guide" in err
-
-
-def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "here.gguf"
-    file.touch()
-    monkeypatch.chdir(tmp_path)
-    assert chat_over_pipe(monkeypatch, "", name="here.gguf")[0] == 0
-    assert last_model() == str(file)
-    opened = []
-    monkeypatch.setattr(opening, "open_model", lambda name, options: opened.append(name) or FakeModel())
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert app.run(["chat"]) == 0
-    assert opened == [str(file)]
-    file.unlink()
-    assert app.run(["chat"]) == 0
-    assert opened == [str(file), "guide"]
-    assert last_model() == str(file)  # a bundled model does not stand in the way of one that is fetched later
-    assert "guide (built in)" in capsys.readouterr().err
-
-
-def test_without_any_model_the_way_to_one_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(paths, "OWN", tmp_path)
-    assert app.run(["chat"]) == 3
-    err = capsys.readouterr().err
-    assert "edgellm pull smollm2-135m" in err and err.count("\n") == 1
-    assert app.run(["chat", "guide"]) == 3
-    assert "install edgellm again" in capsys.readouterr().err
-
-
-def test_an_installed_model_is_taken(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    snapshot = home / "models--Qwen--Qwen3-0.6B-GGUF" / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (snapshot / "Qwen3-0.6B-Q8_0.gguf").touch()
-    opened = []
-    monkeypatch.setattr(opening, "open_model", lambda name, options: opened.append(name) or FakeModel())
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert app.run(["chat"]) == 0
-    assert opened == ["qwen3-0.6b"]
-
-
-def test_state_is_private(home: Path) -> None:
-    remember_model("m")
-    history = private_file("history")
-    assert history is not None and history.parent == state_folder()
-    assert stat.S_IMODE(history.stat().st_mode) == stat.S_IMODE((state_folder() / "last-model").stat().st_mode) == 0o600
-    assert stat.S_IMODE(state_folder().stat().st_mode) == 0o700
-
-
-def test_an_unwritable_home_costs_only_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nothing")
-    remember_model("m")
-    assert private_file("history") is None and last_model() is None
-
-
-@pytest.mark.parametrize(
-    "platform, variables, folder",
-    [
-        ("linux", {"XDG_STATE_HOME": "/x"}, "/x/edgellm"),
-        ("linux", {}, "~/.local/state/edgellm"),
-        ("darwin", {}, "~/Library/Application Support/edgellm"),
-        ("win32", {"LOCALAPPDATA": "/l"}, "/l/edgellm"),
-    ],
-)
-def test_state_folder_of_each_system(platform: str, variables: dict[str, str], folder: str) -> None:
-    assert state_folder(platform, variables) == Path(folder).expanduser()
 
 
 def test_ctrl_c_calls_stop_then_breaks_off() -> None:
