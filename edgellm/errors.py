@@ -60,7 +60,7 @@ __all__ = [
 
 
 def shown(value: object) -> str:
-    """What a caller gave, for an error text: short, and also where Python refuses to write it (4,300 digits)."""
+    """A caller's value for an error text: short, and also where Python refuses to write it (4,300 digits)."""
     try:
         text = " ".join(repr(value).split())  # arrays have several lines
     except ValueError:

@@ -98,7 +98,7 @@ class Graph:
 
     @property
     def embeds(self) -> bool:
-        """Whether it makes vectors of whole texts: nothing of a text outlives its step."""
+        """True if it makes vectors of texts: nothing of a text outlives its step."""
         return "embedding" in self.outputs
 
     @property
@@ -197,7 +197,7 @@ class Builder:
         return self._nodes[x].n
 
     def rows(self, x: Value) -> Rows:
-        """What the rows of a value are."""
+        """The kind of a value's rows."""
         return self._nodes[x].rows
 
     def spec_of(self, state: int) -> StateSpec:
@@ -221,7 +221,7 @@ class Builder:
         self._own_scales += tuple(f".{part}" for part in parts)
 
     def owns_scale(self, name: str) -> bool:
-        """Whether the scale of the weight `name` was named by `own_scales`."""
+        """True if the scale of the weight `name` was named by `own_scales`."""
         return name.endswith(self._own_scales)
 
     def norm_weight(self, name: str) -> str:

@@ -54,7 +54,7 @@ class Keys:
 
     @functools.cached_property
     def causal(self) -> bool:
-        """Whether a token sees only what comes before it; of an encoder it sees the whole text."""
+        """True if a token sees only those before it; in an encoder it sees all of the text."""
         return self.flag("attention.causal", default=self._causal)
 
     @functools.cached_property

@@ -11,7 +11,7 @@ Layout = Literal["dynamic", "square", "longest_edge_tiles", "closest_grid_tiles"
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What chat/images.py makes of a picture.
+    """The preprocessing of pictures, done by chat/images.py.
 
     `layout`: "dynamic": one image whose sides are multiples of `side_multiple`, with about the picture's proportions; "square": one
     of `size` x `size`; "longest_edge_tiles": resized to `longest_edge`, cut into tiles of `size` x `size`, then an overview.

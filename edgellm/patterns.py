@@ -128,7 +128,7 @@ class LinearPattern:
         self._start = self._alternatives(parse(text), self._add("end", "", 0, 0))
 
     def fullmatch(self, text: str) -> bool:
-        """Whether all of `text` matches."""
+        """True if all of `text` matches."""
         states = self._reached({self._start}, True, not text)
         for at, letter in enumerate(text, 1):
             following = {self._steps[state][2] for state in states if self._is_letter(self._steps[state], letter)}

@@ -60,5 +60,5 @@ def yarn_kept(spec: RopeSpec) -> Float64s:
 
 
 def yarn_magnitude(factor: float) -> float:
-    """What YaRN multiplies cos and sin with, where a file says nothing else."""
+    """YaRN's factor of cos and sin, where a file says nothing else."""
     return 0.1 * math.log(factor) + 1.0 if factor > 1.0 else 1.0

@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 class TensorLike(Protocol):
-    """What is known of a tensor without reading it; `shape` in NumPy order."""
+    """A tensor as the header describes it; `shape` in NumPy order."""
 
     @property
     def shape(self) -> Shape: ...
@@ -81,7 +81,7 @@ def _faults(graph: Graph, index: int, node: Node) -> Iterator[str]:
 
 
 def uses(graph: Graph) -> Iterator[WeightUse]:
-    """What each node needs of the file, in order."""
+    """The tensors that each node needs, in order."""
     for index in range(len(graph.nodes)):
         yield from weight_uses(graph, index)
 

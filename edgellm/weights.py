@@ -92,7 +92,7 @@ class WeightStore:
 
     @property
     def copied(self) -> bool:
-        """Whether weights are in memory of the process's own."""
+        """True if weights are in memory of the process's own."""
         return all(file.copied for file in self._open().files)
 
     def interleave(self, name: str, group: int, move: Move = interleave) -> bool:

@@ -1,4 +1,4 @@
-"""What can be wrong with a model file: one class per kind of fault, all children of EdgeError."""
+"""Errors of model files: one class per kind of fault, all children of EdgeError."""
 
 from __future__ import annotations
 

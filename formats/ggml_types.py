@@ -39,7 +39,7 @@ class GGMLType:
 
     @property
     def has_layout(self) -> bool:
-        """Whether the size of a tensor of this type is known, so that a file with it can be opened."""
+        """True if the size of a tensor of this type is known, so that a file with it can be opened."""
         return self.block > 0
 
     @property

@@ -74,7 +74,7 @@ class GGUFFile:
         self._files[info.part].drop(info.offset, info.nbytes)
 
     def changed(self) -> bool:
-        """Whether a file was written to or cut since it was opened; reading it then may kill the process."""
+        """True if a file was written to or cut since it was opened; reading it then may kill the process."""
         return any(file.changed() for file in self._files)
 
     def close(self) -> None:

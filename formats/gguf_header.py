@@ -49,7 +49,7 @@ _FOREIGN = (
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What one GGUF file declares: its `version`, `alignment` (bytes), metadata, and tensors in file order."""
+    """The declarations of one GGUF file: its `version`, `alignment` (bytes), metadata, and tensors in file order."""
 
     version: int
     alignment: int

@@ -140,7 +140,7 @@ class MappedFile:
             self.buffer.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
     def changed(self) -> bool:
-        """Whether the file was written to or cut since it was opened. A file put in its place does not count, and nothing does
+        """True if the file was written to or cut since it was opened. A file put in its place does not count, and nothing does
         after `copy()`.
         """
         if self._map is None or self.copied:

@@ -119,7 +119,7 @@ class SafeTensorsFile:
         self.files[info.part].drop(info.offset, info.nbytes)
 
     def changed(self) -> bool:
-        """Whether a file was written to or cut since it was opened."""
+        """True if a file was written to or cut since it was opened."""
         return any(file.changed() for file in self.files)
 
     def close(self) -> None:

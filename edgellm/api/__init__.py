@@ -1,1 +1,1 @@
-"""What programs import: models, sessions, streams, their options and records."""
+"""The API that programs import: models, sessions, streams, their options and records."""

@@ -168,7 +168,7 @@ class Answer(Request):
         return PromptRead(self._told, self.n_prompt)
 
     def eviction(self) -> Eviction | None:
-        """What the model no longer sees, as far as the answer was shown."""
+        """The tokens and messages that the model no longer sees, as far as the answer was shown."""
         tokens = max(0, self._shown - self._context) if self._positions is None else 0
         messages = self._spec.messages
         forgotten = messages.forgotten(tokens + self._sinks if tokens else 0) if messages is not None else ()

@@ -26,7 +26,7 @@ Begin = Callable[[Stop], Stream]
 
 
 class _Generator(Protocol):
-    """What the twins need: the calls that they are twins of."""
+    """The calls that the asynchronous ones are twins of."""
 
     def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
 
@@ -147,7 +147,7 @@ class AsyncStream:
         return item
 
     async def _next(self) -> Piece | PromptRead | None:
-        """What comes next, None at the end."""
+        """The next item, None at the end."""
         if self._result is not None or self._failed:
             return None
         item = await self._started().next()

@@ -32,7 +32,7 @@ class AsyncWorker:
         BEGINNING.add(self._begun)
 
     async def next(self) -> Item:
-        """What comes next: pieces, and at the end the result, or what the computing raised."""
+        """The next item: pieces, and at the end the result, or the error that ended it."""
         task = asyncio.current_task()
         if task is not None and task not in self._tasks:  # it may be cancelled while it does something else with a piece
             self._tasks.add(task)

@@ -56,7 +56,7 @@ class CallGrammars:
         return GrammarConstraint(lambda: matcher, self._n_vocab)
 
     def _tokens(self, text: str) -> list[int]:
-        """What was written, as tokens of the matcher: control tokens are marks."""
+        """The text so far, as tokens of the matcher: control tokens are marks."""
         found, at = list[int](), 0
         for mark in self._split.finditer(text) if self._split is not None else ():
             found += [*self._tree().tokenize_bytes(text[at : mark.start()].encode()), self._control[mark[0]]]

@@ -61,7 +61,7 @@ def check_rounds(asked: object) -> int:
 
 
 def check_template_options(asked: object) -> Mapping[str, Any]:
-    """What else the template asks for. Raises OptionError."""
+    """Other variables of the template. Raises OptionError."""
     if asked is None:
         return {}
     if not isinstance(asked, Mapping) or not all(isinstance(name, str) for name in asked):
@@ -74,7 +74,7 @@ def check_template_options(asked: object) -> Mapping[str, Any]:
 
 
 def check_think(asked: object) -> bool | None:
-    """Whether the model thinks. Raises OptionError."""
+    """The value of `think`. Raises OptionError."""
     return None if asked is None else check_flag("think", asked)
 
 

@@ -1,4 +1,4 @@
-"""What a conversation leaves out when its context is full, and which messages a model no longer sees."""
+"""Policies for a full context: the messages that a conversation leaves out, and those that the model no longer sees."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _shortened(
 
 
 def _turns(messages: Sequence[Message]) -> list[list[int]]:
-    """What may be left out, oldest first: by turn the numbers of its messages."""
+    """The turns that may be left out, oldest first, as the numbers of their messages."""
     starts = [k for k, message in enumerate(messages) if message.get("role") == "user"]
     turns = []
     for start, stop in itertools.pairwise(starts):

@@ -51,7 +51,7 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None
 
 
 def check_grammar(grammar: str, what: str, vocabulary: LLTokenizer | None = None) -> bool:
-    """Whether llguidance has more to say of a grammar. Raises SchemaError where it refuses it."""
+    """True if llguidance has more to say of a grammar. Raises SchemaError where it refuses it."""
     from llguidance import LLMatcher
 
     wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary)

@@ -1,4 +1,4 @@
-"""What a caller may ask of one generation, taken apart and checked."""
+"""The options of one generation, parsed and checked."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Free(NamedTuple):
-    """What comes before an answer's form: whether the prompt has opened the thinking, whether the answer may, tokens of it."""
+    """The thinking before an answer's form: whether the prompt has opened the thinking, whether the answer may, tokens of it."""
 
     inside: bool
     may_open: bool
@@ -42,7 +42,7 @@ class GrammarVocabulary:
         self._marked: dict[Marks | None, ChannelTokens] = {}
 
     def constraint(self, form: Form | None, free: Free | None, tools: Toolbox | None = None) -> TokenConstraint | None:
-        """What keeps an answer in its form behind its thinking, and calls in their grammar. Raises SchemaError."""
+        """A constraint that keeps an answer in its form behind its thinking, and calls in their grammar. Raises SchemaError."""
         mark = marks_in(self._tokenizer)
         if tools is not None and tools.format.grammar is not None:  # it has text and thinking as well
             return self._formed(tools.form(mark, free.budget if free else None))

@@ -1,4 +1,4 @@
-"""What a model file says of itself, from its header alone: for programs that list models before they load any."""
+"""The header of a model file, for programs that list models before they load any."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_header(path_or_name: str | os.PathLike[str]) -> ModelHeader:
 
 
 def _names_fill_in(gguf: GGUFFile) -> bool:
-    """Whether one of its tokens has a text with which families begin a prefix."""
+    """True if one of its tokens has a text with which families begin a prefix."""
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     data = tokens.encoded() if isinstance(tokens, StringArray) else b""
     return any(len(text).to_bytes(8, "little") + text in data for text in map(str.encode, FILL_IN_ROLES["prefix"]))

@@ -183,12 +183,12 @@ class Model(Generating, Embedding, Reranking):
 
     @property
     def has_template(self) -> bool:
-        """Whether the file carries a chat template."""
+        """True if the file carries a chat template."""
         return self.info.has_template
 
     @property
     def thinking(self) -> Thinking:
-        """Whether its chat template lets it think in <think> before it answers: "no", "always", "optional" (`chat(think=...)`)."""
+        """How its chat template lets it think in <think> before it answers: "no", "always", "optional" (`chat(think=...)`)."""
         return thinking_of(self.template.source)
 
     @property

@@ -35,7 +35,7 @@ class Eviction(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happens to an answer, by its kind.
+    """A change of an answer, by its kind.
 
     "prompt": another part of the prompt was read, `prompt` says how far. "thinking" and "text": `text` is to be shown; `logprobs`
     are of the tokens that brought it, where they were asked for. "call_delta": a piece of a call was written. "tool_call":
@@ -115,7 +115,7 @@ class Generation:
 
     @property
     def parsed(self) -> Any:
-        """What an answer with a schema stands for: an instance of the Pydantic model, else what JSON gives. None without a schema,
+        """The value of an answer with a schema: an instance of the Pydantic model, else what JSON gives. None without a schema,
         and for an answer that was cut (`stop_reason` is not "eog").
 
         Raises what the model's own validators raise.

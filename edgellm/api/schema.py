@@ -99,7 +99,7 @@ def as_json(schema: object) -> str:
 
 
 def is_pydantic(given: object) -> bool:
-    """Whether it is a Pydantic model: known by its methods, so that Pydantic need not be there."""
+    """True if it is a Pydantic model: known by its methods, so that Pydantic need not be there."""
     return isinstance(given, type) and hasattr(given, "model_json_schema") and hasattr(given, "model_validate_json")
 
 

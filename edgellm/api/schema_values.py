@@ -50,7 +50,7 @@ def _scalars(value: object) -> Iterator[object]:
 
 
 def _is_kept(number: float) -> bool:
-    """Whether a whole number comes back from f64, written with as few digits as tell it apart."""
+    """True if a whole number comes back from f64, written with as few digits as tell it apart."""
     if isinstance(number, float) and not number.is_integer():
         return True
     try:

@@ -29,7 +29,7 @@ class StopText:
         return text[: len(text) - keep], False
 
     def flush(self) -> str:
-        """What was held back, at the end of the answer."""
+        """The text that was held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held
 

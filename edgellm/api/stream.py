@@ -1,4 +1,4 @@
-"""What reads an answer: an iterator of pieces that can be stopped at any time."""
+"""Streams: iterators over the pieces of an answer, which can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Stream:
     # --- for readers that do not block ---------------------------------------------------------------------------------------
     @property
     def request(self) -> Request:
-        """What the engine computes."""
+        """The request that the engine computes."""
         return self._answer
 
     def begin_reading(self, *, reports: bool, drains: bool) -> None:
@@ -93,7 +93,7 @@ class Stream:
             engine.readers.stir()
 
     def taken(self, error: BaseException | None) -> tuple[list[Piece | PromptRead | Generation | BaseException], bool]:
-        """What was delivered, and whether the answer is complete; `error` ends it where it is not."""
+        """The items that were delivered, and whether the answer is complete; `error` ends it where it is not."""
         answer, items = self._answer, list[Piece | PromptRead | Generation | BaseException]()
         if (read := answer.take_read()) is not None and answer.reports:
             items.append(read)
@@ -121,7 +121,7 @@ class Stream:
                 self._engine = None
 
     def events(self) -> Iterator[Event]:
-        """What happens, by kind, see `Event`; empty pieces are left out. An alternative to iterating, with the same errors."""
+        """Events by kind, see `Event`; empty pieces are left out. An alternative to iterating, with the same errors."""
         maker = EventMaker(self.evicted)
         for item in self.items():
             yield from maker.push(item)
@@ -145,7 +145,7 @@ class Stream:
             self._answer.reports = False
 
     def evicted(self) -> Eviction | None:
-        """What the model no longer sees, as far as the answer was read; None where it sees all."""
+        """The tokens and messages that the model no longer sees, as far as the answer was read; None where it sees all."""
         return self._answer.eviction()
 
     def drain(self) -> Generation:

@@ -70,7 +70,7 @@ class Toolbox:
         return found
 
     def first_call(self, mark: Mark) -> Form | None:
-        """What must stand in the text before all else; None where text may. Raises SchemaError."""
+        """The grammar of a call that must come first; None where text may. Raises SchemaError."""
         if not self.must or self.format.grammar is not None:
             return None
         return Form(call_grammar(self.format, self.allowed or self.tools, mark, opener=True, once=self.once))
@@ -194,7 +194,7 @@ def _known(call: ToolCall, tools: Toolbox) -> bool:
 
 
 def _result(call: ToolCall, tools: Toolbox) -> str:
-    """What a function returns, as text; what it raises is told to the model. Raises OptionError for what JSON cannot hold."""
+    """The result of a function as text; an exception is reported to the model. Raises OptionError for what JSON cannot hold."""
     function = tools.functions.get(call.name)
     if function is None:
         return f"error: there is no tool {call.name}; there are {', '.join(tools.functions)}"

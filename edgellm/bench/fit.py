@@ -41,7 +41,7 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a header tells: `refusal` is why the model cannot run at all, or ""; rows are empty then."""
+    """A model as its header describes it: `refusal` is why the model cannot run at all, or ""; rows are empty then."""
 
     refusal: str
     trained: int
@@ -112,7 +112,7 @@ def order(one: Guess) -> tuple[bool, int]:
 
 
 def guess(entry: Entry, file: ModelFile, speed: Speed | None, free: Memory) -> Guess:
-    """What a file of the catalogue would need and do here; no speed without `speed`.
+    """The memory and speed that a file of the catalogue would have here; no speed without `speed`.
 
     Its header tells the memory where it is on this machine, else its length does.
     """
@@ -136,7 +136,7 @@ def _known_bytes(entry: Entry, file: ModelFile, free: Memory) -> int:
 
 
 def runs(entry: Entry) -> bool:
-    """Whether edgellm can run such a model today."""
+    """True if edgellm can run such a model today."""
     return entry.architecture in names()
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark asks of a loaded model beside its speed: bytes per token, time inside the plan, where a step's time goes."""
+"""Measurements of a loaded model for benchmarks: bytes per token, time inside the plan, where a step's time goes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def median_step(computed: Callable[[], StepTimes], n: int = PROFILED_STEPS) -> S
 
 
 def profile_of(executable: Executable) -> Callable[[StepBatch], StepTimes]:
-    """What computes a step and tells where its time goes. Raises OptionError for back ends that cannot."""
+    """A function that computes a step and returns where its time goes. Raises OptionError for back ends that cannot."""
     if not isinstance(executable, Profiled):
         raise OptionError(f"the {executable.backend} back end cannot tell where its time goes; leave out --profile.")
     return executable.profile
@@ -66,5 +66,5 @@ def machine(model: Model) -> dict[str, str | int]:
 
 
 def read_probe(model: Model) -> ReadProbe | None:
-    """What measures a streaming read with the model's threads; None where that says nothing of its speed."""
+    """A probe of a streaming read with the model's threads; None where that says nothing of its speed."""
     return HOST.read_probe(model.info.threads) if model.info.backend == HOST.name else None

@@ -21,7 +21,7 @@ REAL_MODEL = 50 << 20  # bytes: smaller ones live in caches and tell nothing
 
 
 class Kept(TypedDict):
-    """What the file holds."""
+    """The contents of the file."""
 
     machine: str
     bytes_per_second: float
@@ -69,7 +69,7 @@ def _machine() -> str:
 
 
 def _read() -> Kept | None:
-    """What was kept on this machine; None where it is missing, damaged, or another machine's."""
+    """The measurement kept on this machine; None where it is missing, damaged, or another machine's."""
     try:
         kept = json.loads((user_cache() / FILE).read_text(encoding="utf-8"))
         rates = [kept["bytes_per_second"], *kept["reached"]]

@@ -27,7 +27,7 @@ class Thermal:
 
 
 def thermal(zones: Path = ZONES, throttled: Path = THROTTLED) -> Thermal | None:
-    """What the board offers; None where it offers no temperature."""
+    """The board's sensors; None where it has no temperature."""
     readings = [reading for zone in sorted(zones.glob("thermal_zone*")) if (reading := _reading(zone)) is not None]
     if not readings:
         return None

@@ -36,7 +36,7 @@ class HttpLimits:
 
 
 class Watched(io.RawIOBase):
-    """What comes from a socket until `deadline` (of time.monotonic), and no more than `most` bytes."""
+    """The bytes from a socket until `deadline` (of time.monotonic), and no more than `most` bytes."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket, seconds: float) -> None:
         self.deadline, self.most = time.monotonic() + seconds, float(HEADER_BYTES)

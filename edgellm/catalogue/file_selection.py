@@ -20,7 +20,7 @@ MAX_PARTS = 1024  # as formats reads
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path inside a repository stays there, and means the same file, on every system."""
+    """True if a path inside a repository stays there, and means the same file, on every system."""
     names = path.split("/")
     return len(path.encode("utf-8", "replace")) <= LONGEST_PATH and all(_is_safe_name(name) for name in names)
 
@@ -44,7 +44,7 @@ def type_of(path: str) -> str:
 
 
 def matches(path: str, wanted: str) -> bool:
-    """Whether a file is called `wanted`, lies at that path, or names it as its type."""
+    """True if a file is called `wanted`, lies at that path, or names it as its type."""
     if wanted.lower().endswith(".gguf"):
         return f"/{path}".endswith("/" + wanted)
     return bool(re.search(rf"(?:^|[-._/]){re.escape(wanted)}(?:[-.]|$)", path.rpartition("/")[2], re.IGNORECASE))

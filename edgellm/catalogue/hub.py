@@ -67,11 +67,11 @@ class Hub:
 
     @property
     def has_token(self) -> bool:
-        """Whether the user has given a token."""
+        """True if the user has given a token."""
         return bool(self._token)
 
     def facts(self, repository: str, path: str, revision: str) -> RemoteFile:
-        """What the hub says of one file. Raises DownloadError."""
+        """The hub's record of one file. Raises DownloadError."""
         url = self._url(repository, path, revision)
         with self._tried(lambda: self._once("HEAD", url, {}, repository, path, revision, final=LINKED), repository) as answer:
             headers = answer.headers
@@ -131,7 +131,7 @@ class Hub:
         return following if following and following.startswith(self.endpoint + "/") else None
 
     def _json(self, url: str, repository: str, revision: str, most: int) -> tuple[Any, int, str]:
-        """What an address answers, its bytes, and its Link header."""
+        """The response of an address, its bytes, and its Link header."""
 
         def read() -> tuple[bytes, str]:
             with self._once("GET", url, {}, repository, "", revision) as answer:
@@ -141,7 +141,7 @@ class Hub:
         return _parsed(body, self.host), len(body), link
 
     def _tried(self, ask: Callable[[], T], repository: str) -> T:
-        """What `ask` returns, with new tries after what may pass."""
+        """The result of `ask`, tried again after errors that may pass."""
         for attempt in range(1, self.limits.tries + 1):
             try:
                 return ask()
@@ -183,7 +183,7 @@ class Hub:
             raise self._refusal(answer, repository, path, revision)
 
     def _refusal(self, answer: Response, repository: str, path: str, revision: str) -> Exception:
-        """What an error answer means, in one sentence that says what to do."""
+        """The meaning of an error response, in one sentence that says what to do."""
         status, code = answer.status, answer.headers.get("X-Error-Code", "")
         if status == 416:
             return OutOfRange(f"{self.host} answers 416")

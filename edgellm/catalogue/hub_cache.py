@@ -54,7 +54,7 @@ def find_file(repository: str, path: str, revision: str | None = None) -> Path |
 
 
 def is_model(name: str) -> bool:
-    """Whether a file name is a model's: no image projector, of split files the first part only."""
+    """True if a file name is a model's: no image projector, of split files the first part only."""
     return name.lower().endswith(".gguf") and not name.startswith("mmproj") and not LATER_PART.search(name)
 
 

@@ -1,4 +1,4 @@
-"""What edgellm itself has put on this machine, so that `edgellm rm` takes away nothing that another program needs."""
+"""The files that edgellm itself has put on this machine, so that `edgellm rm` takes away nothing that another program needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def owned() -> frozenset[str]:
 
 
 def owns(path: Path) -> bool:
-    """Whether edgellm has fetched or imported the file."""
+    """True if edgellm has fetched or imported the file."""
     return os.path.abspath(path) in owned()
 
 

@@ -21,17 +21,17 @@ class Memory:
 
     @property
     def usable(self) -> int:
-        """What a model may take, its file included: a tenth stays free."""
+        """Bytes that a model may take, its file included: a tenth stays free."""
         return int(self.available * (1 - SPARE))
 
     @property
     def mappable(self) -> int:
-        """What a model whose file is mapped already may take beside it."""
+        """Bytes that a model whose file is mapped already may take beside it."""
         return self.usable if self.address_space is None else min(self.usable, int(self.address_space * (1 - SPARE)))
 
 
 def memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> Memory:
-    """What is free now. Cached file pages count as free: a model's own file may be among them."""
+    """The memory that is free now. Cached file pages count as free: a model's own file may be among them."""
     import psutil
 
     free = int(psutil.virtual_memory().available)

@@ -171,7 +171,7 @@ def installed() -> list[tuple[str, Path]]:
 
 
 def missing(file: ModelFile) -> str:
-    """What to say where a file that comes with edgellm is not there."""
+    """The error for a built-in file that is missing."""
     return f"{file.parts[0].path} comes with edgellm, but this installation lacks it: install edgellm again"
 
 
@@ -184,7 +184,7 @@ def fetch_command(entry: Entry, type_name: str | None = None) -> str:
 
 
 def kind(path: str | Path) -> str:
-    """What lies at a path: "file", "folder", what else it is in words, or "" for nothing."""
+    """The kind of a path: "file", "folder", another kind in words, or "" for nothing."""
     try:
         mode = os.stat(os.path.expanduser(path)).st_mode
     except PermissionError:
@@ -296,7 +296,7 @@ def _or_hub(text: str) -> str:
 
 
 def _not_in_ollama(text: str) -> ModelNotFound:
-    """What Ollama has, and the whole command that fetches what it lacks."""
+    """Ollama's models, and the command that fetches a missing one."""
     names, wanted = [model.name for model in stores.named("ollama")], text.removeprefix(OLLAMA_PREFIX)
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.5) or names
     sound = re.fullmatch(r"[\w./:-]{1,300}", wanted, re.ASCII)

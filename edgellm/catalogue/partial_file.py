@@ -57,7 +57,7 @@ class PartialFile:
         self._hash, self.length = hashlib.sha256(), 0
 
     def is_right(self, sha256: str) -> bool:
-        """Whether all bytes are here, on the disk, and the right ones."""
+        """True if all bytes are here, on the disk, and the right ones."""
         if self.length != self.size or self._hash.hexdigest() != sha256:
             return False
         try:

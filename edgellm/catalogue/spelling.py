@@ -25,7 +25,7 @@ CLOSE = 0.6  # difflib's ratio
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an address of the hub means: `hf:owner/repo[:FILE]`, and the version that it names, "" for the newest."""
+    """The parts of a hub address: `hf:owner/repo[:FILE]`, and the version that it names, "" for the newest."""
 
     name: str
     revision: str

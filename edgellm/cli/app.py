@@ -148,7 +148,7 @@ def _say_warning(
 
 
 def _take_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """Whether --debug is among the options, and the arguments without it: it may stand before or after the command."""
+    """--debug, which may stand before or after the command, and the arguments without it."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     kept = [a for a in arguments[:end] if a != "--debug"]
     return len(kept) < end, kept + list(arguments[end:])

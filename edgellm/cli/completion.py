@@ -125,7 +125,7 @@ def session_names(incomplete: str) -> list[str]:
 
 
 def context_policies(incomplete: str) -> list[str]:
-    """What --context-policy offers."""
+    """Completions of --context-policy."""
     return [name for name in ("ring", "drop-oldest-turns", "error") if name.startswith(incomplete)]
 
 

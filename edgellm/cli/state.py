@@ -1,4 +1,4 @@
-"""What the command line remembers between starts, in files that only the user can read."""
+"""The command line's memory between starts, in files that only the user can read."""
 
 from __future__ import annotations
 

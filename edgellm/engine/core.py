@@ -83,7 +83,7 @@ class Core:
         _wake(request)
 
     def _make_room(self, request: Request) -> bool:
-        """Whether a place is free, or was taken from a request that has to give way."""
+        """True if a place is free, or was taken from a request that has to give way."""
         running = self.running
         if len(running) < self.parallel:
             return True

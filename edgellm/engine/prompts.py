@@ -1,4 +1,4 @@
-"""What a caller gives as a prompt, checked and turned into token ids."""
+"""Prompts of callers, checked and turned into token ids."""
 
 from __future__ import annotations
 

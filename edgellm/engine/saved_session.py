@@ -116,7 +116,7 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
 
 
 def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
-    """What `save` wrote for the same model. Raises SessionError for all else."""
+    """The conversation that `save` wrote for the same model. Raises SessionError for any other file."""
     with _opened(path) as reading:
         return reading.conversation(executable, facts, n_vocab)
 
@@ -180,7 +180,7 @@ class _SavedFile:
         return n_header, n_ids
 
     def _facts(self, header: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
-        """What the header says of the sequence."""
+        """The header's part about the sequence."""
         try:
             found = json.loads(header)
         except (ValueError, RecursionError) as error:

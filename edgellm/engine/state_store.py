@@ -92,7 +92,7 @@ class StateStore:
         return max(found, key=lambda each: each[1], default=("", 0))
 
     def _all(self) -> OrderedDict[str, Sequence]:
-        """What this model's files hold."""
+        """The tokens in this model's files."""
         if self._saved is None:
             self._saved = OrderedDict()
             for path in self._listed()[-MOST_FILES:]:

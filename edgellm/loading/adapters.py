@@ -105,7 +105,7 @@ class AdapterFile:
         return self.factors[name][1].shape[-1] if name in self.factors else 0
 
     def strength(self, name: str) -> float:
-        """What its product is multiplied with at scale 1: alpha / rank, 1 where the file has no alpha."""
+        """The factor of its product at scale 1: alpha / rank, 1 where the file has no alpha."""
         return self.alpha / self.rank(name) if self.alpha else 1.0
 
 

@@ -1,4 +1,4 @@
-"""What a model needs in memory, from its header: known before anything is allocated, and refused where it cannot fit."""
+"""The memory that a model needs, from its header: a model that cannot fit is refused before anything is allocated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Need:
 def need(
     backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions, *, copied: bool = False
 ) -> Need:
-    """What running `graph`, optimised, takes on a back end. `copied`: the file is read into memory, all of it."""
+    """The memory for running `graph`, optimised, on a back end. `copied`: the file is read into memory, all of it."""
     there = backend.need(graph, gguf, layout, options)
     base = base_bytes(gguf, 0 if backend.copies_weights else there.total)
     if copied:
@@ -53,7 +53,7 @@ def need(
 
 
 def is_ample(gguf: GGUFFile, kv: int, free: Memory | None = None, *, copied: bool = False) -> bool:
-    """Whether a file, mapped or `copied`, and `kv` bytes of keys and values take so little of the free memory that there is no need
+    """True if a file, mapped or `copied`, and `kv` bytes of keys and values take so little of the free memory that there is no need
     to plan for an exact figure: half of it at most, with ample work buffers.
     """
     free = free or memory()

@@ -47,7 +47,7 @@ class BackgroundTokenizer:
 
     @property
     def exists(self) -> bool:
-        """Whether text can be given to the model."""
+        """True if text can be given to the model."""
         self._checked.wait()
         return self._tokenizer is not None
 

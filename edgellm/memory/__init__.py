@@ -1,1 +1,1 @@
-"""What a conversation keeps: memory classes, rings of slots and the bookkeeping of a sequence; integers only."""
+"""The memory of conversations: classes, rings of slots and the bookkeeping of sequences; integers only."""

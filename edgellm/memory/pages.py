@@ -53,7 +53,7 @@ class PageTable(Generic[P]):
         return None if held is None else held.page
 
     def is_own(self, index: int) -> bool:
-        """Whether a page is there and nobody else holds it."""
+        """True if a page is there and nobody else holds it."""
         held = self._held[index]
         return held is not None and held.holders == 1
 

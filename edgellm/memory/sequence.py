@@ -58,7 +58,7 @@ class Ring:
         return spans
 
     def place_one(self, position: int, out: Spans) -> None:
-        """What `place(position, 1)` returns, written into `out` (1, 4): the decode step, 0.7 us instead of 20."""
+        """The result of `place(position, 1)`, written into `out` (1, 4): the decode step, 0.7 us instead of 20."""
         sinks, kept, ring, window = self.sinks, self.kept, self.ring, self.window
         if position < kept:
             out[0] = (position, position + 1, sinks, 0)
@@ -71,7 +71,7 @@ class Ring:
         self.oldest = max(self.oldest, end - self.ring)
 
     def can_truncate(self, length: int) -> bool:
-        """Whether everything that the next token at position `length` sees is still resident."""
+        """True if everything that the next token at position `length` sees is still resident."""
         first = self._first(length)
         return first >= length or first >= self.oldest
 
@@ -222,7 +222,7 @@ class Sequence:
         return max(0, min(rooms, default=0))
 
     def can_truncate(self, length: int) -> bool:
-        """Whether the conversation can go on from its first `length` tokens as if the rest had never been."""
+        """True if the conversation can continue from its first `length` tokens as if the rest had never been."""
         return (
             0 <= length <= len(self.ids)
             and all(ring.can_truncate(length) for ring in self._limits)

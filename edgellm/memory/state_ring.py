@@ -85,7 +85,7 @@ class StateRing:
         return [*sorted((position + 1 for position in self._held), reverse=True), 0]
 
     def can_truncate(self, length: int) -> bool:
-        """Whether the state after the first `length` tokens is there."""
+        """True if the state after the first `length` tokens is there."""
         return not length or length - 1 in self._held
 
     def truncate(self, length: int) -> None:

@@ -31,7 +31,7 @@ NO_TOKENS = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class SamplingContext:
-    """What stages may know besides the options."""
+    """The facts that stages may use besides the options."""
 
     n_vocab: int
     context: int  # what a last_n of -1 stands for
@@ -144,7 +144,7 @@ class Sampler:
 
     @property
     def complete(self) -> bool:
-        """Whether the constraint lets nothing but the end follow."""
+        """True if the constraint lets nothing but the end follow."""
         return self._constraint is not None and self._constraint.complete
 
     def prepare(self) -> None:
@@ -187,7 +187,7 @@ class Sampler:
         return self._chosen(logits, history, choose)
 
     def _chosen(self, logits: Logits, history: array[int], choose: Callable[[Logits], Chosen]) -> Chosen:
-        """What `choose` makes of edited logits: the same array where few of them change, which then get back what they were."""
+        """The logits that `choose` reads: the same array where few of them change, which then get back what they were."""
         self.prepare()
         edited, changes = logits, list[Change]()
         if self._processors or (self._edits and not logits.flags.writeable):
@@ -205,7 +205,7 @@ class Sampler:
         return most_probable(candidates) if self._greedy else self._draw(candidates)
 
     def _candidates(self, logits: Logits) -> Candidates:
-        """What the next token is drawn from."""
+        """The candidates that the next token is drawn from."""
         if not math.isfinite(peak := float(logits.max())):
             raise _no_peak(peak)
         candidates = Candidates(None, logits, False)

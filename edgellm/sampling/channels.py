@@ -17,7 +17,7 @@ MAX_TAIL = 600  # bytes in which the beginning of a call is looked for
 
 
 class ChannelTokens:
-    """What the constraint must know of a vocabulary; the answers of a model share it."""
+    """The tokens of a vocabulary as the constraint needs them; the answers of a model share them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Calls(Protocol):
     """How the calls of an answer begin."""
 
     def begun(self, text: bytes, *, said: bool, mid_line: bool, thinking: bool) -> TokenConstraint | int:
-        """What follows the call that has begun at the end of a text, behind what is there of it; else of how many bytes at its
+        """The rest of the call that has begun at the end of a text, behind what is there of it; else of how many bytes at its
         beginning no call can be made any more. `said`: something came before the text; `mid_line`: also on its first line."""
         ...
 
@@ -77,9 +77,11 @@ class _Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """What an answer's channels accept. `form`: of the text, or of the call that must come instead of it. `inside`: the prompt
-    has opened the thinking; `may_open`: the answer may. `budget`: tokens of thinking, after which it is closed. `once`: nothing
-    follows a call."""
+    """The tokens that an answer's channels accept.
+
+    `form`: of the text, or of the call that must come instead of it. `inside`: the prompt has opened the thinking; `may_open`: the
+    answer may. `budget`: tokens of thinking, after which it is closed. `once`: nothing follows a call.
+    """
 
     tokens: ChannelTokens
     form: TokenConstraint | None = None
@@ -204,7 +206,7 @@ class ChannelConstraint:
         return following._replace(tokens=state.tokens + 1, forced=forced)
 
     def _closes(self, state: _Stage) -> bool:
-        """Whether the budget is used up."""
+        """True if the budget is used up."""
         return self._channels.budget is not None and state.tokens >= self._channels.budget
 
     def _thinking_mask(self, state: _Stage) -> Mask | None:

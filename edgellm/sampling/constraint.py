@@ -23,7 +23,7 @@ class TokenConstraint(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing but the end may follow."""
+        """True if nothing but the end may follow."""
         ...
 
     def mask(self) -> Mask | None:

@@ -23,7 +23,7 @@ Breakers = dict[int, list[tuple[int, ...]]]  # first token -> the tokens that mu
 
 
 class TokenPieces(Protocol):
-    """What DRY needs to know about tokens; the engine lends the model's tokenizer."""
+    """The texts of tokens, for DRY; the engine lends the model's tokenizer."""
 
     def pieces(self) -> Sequence[str]:
         """The text of every token, by id."""

@@ -13,7 +13,7 @@ NEEDLE = 16  # tokens by which places are found where it may have begun
 
 
 def repeats(ids: array[int], first: int) -> bool:
-    """Whether the tokens of `ids` from `first` on end in one span, repeated exactly, again and again."""
+    """True if the tokens of `ids` from `first` on end in one span, repeated exactly, again and again."""
     n = len(ids) - first
     if n < LEAST:
         return False

@@ -121,7 +121,7 @@ KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {
 def _manners(
     reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, always_bos: bool = False, end: int | None = None
 ) -> Manners:
-    """What to put around texts: the file's flags, else the kind's habit: `add_bos`, and `end` after a text."""
+    """The tokens put around texts: by the file's flags, else the kind's habit: `add_bos`, and `end` after a text."""
     special = vocabulary.special
     for key, token in (("add_bos_token", special.bos), ("add_eos_token", special.eos)):
         if reader.metadata.get(PREFIX + key) is not None and reader.flag(key, False) and token is None:

@@ -54,7 +54,7 @@ class Merges:
 
 
 class Pairs:
-    """What pairs of ids become, and the rank of each: the lowest is merged first."""
+    """Pairs of ids with the id that they merge into, and its rank: the lowest is merged first."""
 
     def __init__(self, left: npt.NDArray[Any], right: npt.NDArray[Any], made: npt.NDArray[Any]) -> None:
         """In the order of ranks. Of a pair that comes twice the last one counts, as in the `tokenizers` package."""
@@ -78,7 +78,7 @@ class Pairs:
         return found
 
     def have_any(self, ids: Ids) -> bool:
-        """Whether one of `ids` is merged with another."""
+        """True if one of `ids` is merged with another."""
         known = np.sort(ids)
         return any(
             (known[np.minimum(known.searchsorted(part), len(known) - 1)] == part).any()

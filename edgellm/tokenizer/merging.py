@@ -27,7 +27,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What is merged by itself: words, or long ones in parts."""
+    """The pieces that are merged by themselves: words, or long ones in parts."""
 
     words: Places  # of each window
     begins: Places  # its first symbol

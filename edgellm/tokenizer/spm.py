@@ -22,7 +22,7 @@ BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 @dataclass(frozen=True, slots=True)
 class SpmOptions:
-    """What sentencepiece does with a text. charsmap: replacements of characters, as it compiled them itself."""
+    """Sentencepiece's treatment of a text. charsmap: replacements of characters, as it compiled them itself."""
 
     unigram: bool = False  # the most probable cut, instead of merging pairs by score
     byte_fallback: bool = True

@@ -85,12 +85,12 @@ class Tokenizer:
 
     @property
     def add_bos(self) -> bool:
-        """Whether `encode` puts a BOS before a text."""
+        """True if `encode` puts a BOS before a text."""
         return self._manners.begin is not None
 
     @property
     def add_eos(self) -> bool:
-        """Whether `encode` puts an EOS (or separator) after a text."""
+        """True if `encode` puts an EOS (or separator) after a text."""
         return self._manners.end is not None
 
     @property
@@ -299,7 +299,7 @@ class StreamDecoder:
         return self._utf8.decode(piece)
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for a character that was cut off. A new sequence may follow."""
+        """The rest at the end: U+FFFD for a character that was cut off. A new sequence may follow."""
         self._after_special = not self._continuation
         return self._utf8.decode(b"", final=True)
 

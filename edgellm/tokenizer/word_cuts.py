@@ -174,7 +174,7 @@ def _cut(pieces: list[str], patterns: Sequence[re.Pattern[str]]) -> Iterator[lis
 
 
 def _batches(symbols: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """What the pattern matches and what lies between, in lists of some thousand."""
+    """The matches of the pattern and the texts between them, in lists of some thousand."""
     while symbols:
         *words, symbols = pattern.split(symbols, AT_ONCE)
         if len(words) < 2 * AT_ONCE:

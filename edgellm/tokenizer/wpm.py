@@ -41,7 +41,7 @@ class WpmOptions:
 
 
 class Letters(dict[int, str]):
-    """What is left of characters, for `str.translate`: with blanks around those that stand alone, nothing of control characters."""
+    """Normalised characters, for `str.translate`: with blanks around those that stand alone, nothing of control characters."""
 
     def __init__(self, options: WpmOptions) -> None:
         self._options = options

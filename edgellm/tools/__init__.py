@@ -1,1 +1,1 @@
-"""What makes and judges model files: quantize, convert, perplexity, verify."""
+"""Tools that make and judge model files: quantize, convert, perplexity, verify."""

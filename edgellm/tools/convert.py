@@ -262,6 +262,6 @@ def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uin
 
 
 def _fits(values: npt.NDArray[np.float32], encoded: npt.NDArray[np.uint8], kind: GGMLType) -> bool:
-    """Whether all is finite, and so are the scales, in f16."""
+    """True if all is finite, and so are the scales, in f16."""
     largest = np.abs(values).max(initial=0.0)  # NaN where there is one
     return bool(largest <= LARGEST_F16 or (np.isfinite(largest) and np.isfinite(CODECS[kind.name].dequantize(encoded)).all()))

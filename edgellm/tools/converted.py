@@ -1,4 +1,4 @@
-"""What a conversion says about the file that it wrote."""
+"""The report of a conversion on the file that it wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST_F16, LARGEST_F32 = 65504.0, 3.4028234663852886e38
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What was written; `notes`: what a user should know, a line each."""
+    """The file that was written; `notes`: remarks for the user, a line each."""
 
     path: str
     architecture: str

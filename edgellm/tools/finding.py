@@ -1,4 +1,4 @@
-"""What a check of a model file found: one line each."""
+"""Results of a check of a model file, one line each."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from edgellm.formats.gguf_tensors import TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What TYPE on the command line means: `file_type` (general.file_type), `base`: the type of most matrices."""
+    """The meaning of TYPE on the command line: `file_type` (general.file_type), `base`: the type of most matrices."""
 
     name: str
     file_type: int
@@ -130,7 +130,7 @@ _GROUPED_70B = ("llama", "deci", "qwen2", "qwen2vl", "apertus")  # whose 80-laye
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asks for beside the mix: types by pattern, of the output and of embeddings; `pure`: one type for all."""
+    """The user's requests beside the mix: types by pattern, of the output and of embeddings; `pure`: one type for all."""
 
     tensor_types: tuple[tuple[re.Pattern[str], str], ...] = ()
     output: str | None = None
@@ -147,7 +147,7 @@ def find_mix(name: str) -> Mix:
 
 
 def is_quantisable(info: TensorInfo) -> bool:
-    """Whether a tensor takes the type of the file: matrices that are not norms, routers, positions or small."""
+    """True if a tensor takes the type of the file: matrices that are not norms, routers, positions or small."""
     name, shape = info.name, info.shape
     while shape and shape[0] == 1:
         shape = shape[1:]

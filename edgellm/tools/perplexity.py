@@ -50,7 +50,7 @@ class Perplexity:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a measurement found; `divergence` where there was a base model."""
+    """The result of a measurement; `divergence` where there was a base model."""
 
     perplexity: Perplexity
     divergence: Divergence | None

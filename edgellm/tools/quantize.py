@@ -55,7 +55,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would write: the types by tensor, in the file's order, and what they sum up to."""
+    """The plan of a run: the types by tensor, in the file's order, and what they sum up to."""
 
     mix: Mix
     tensors: Mapping[str, TensorInfo]
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What was made: the files, their bytes and those of the source, the plan, and how long it took."""
+    """The result of a run: the files, their bytes and those of the source, the plan, and how long it took."""
 
     paths: tuple[str, ...]
     nbytes: int
@@ -202,7 +202,7 @@ def _check(gguf: GGUFFile, planned: Plan, options: QuantizeOptions) -> None:
 
 
 def _check_place(gguf: GGUFFile, paths: Sequence[str | os.PathLike[str]], nbytes: int, options: QuantizeOptions) -> None:
-    """Whether all files that a run would write may be written."""
+    """Checks that all files of a run may be written."""
     sources = [*gguf.paths, *([options.imatrix] if options.imatrix else [])]
     for path in paths:
         check_out(path, sources, force=options.force)

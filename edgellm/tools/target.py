@@ -47,7 +47,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SizeTarget:
-    """What a size asks for: the mix that the file is said to be, and the type of every tensor, in the file's order."""
+    """The choice for a size: the mix that the file is declared as, and the type of every tensor, in the file's order."""
 
     mix: Mix
     types: Mapping[str, GGMLType]

@@ -51,7 +51,7 @@ Conversation = Sequence[Mapping[str, Any]]
 
 
 def tokenizer_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:
-    """Whether it can be built, special ids, byte tokens, and texts there and back."""
+    """Checks that it can be built, special ids, byte tokens, and texts there and back."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -123,7 +123,7 @@ def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Diagnosis]:
 
 
 def template_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:
-    """Whether each template renders: a question, a conversation, with a system message, with tools."""
+    """Checks that each template renders: a question, a conversation, with a system message, with tools."""
     found = template_variants(gguf.metadata, file=gguf.path)
     variants = {name: source for name, source in found.items() if name != RERANK}
     if not variants:

@@ -1,4 +1,4 @@
-"""What a codec is: the layout of one block, and the functions between blocks and float32 values."""
+"""The interface of a codec: the layout of one block, and the functions between blocks and float32 values."""
 
 from __future__ import annotations
 

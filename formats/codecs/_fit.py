@@ -126,7 +126,7 @@ def codebook(x: Floats, weights: Floats, values: npt.NDArray[np.float32]) -> Flo
 
 
 def importance_weights(x: Floats, importance: Floats, mean_square: Floats) -> Floats:
-    """What an error of x costs: its column's importance, more for large values. mean_square: of the block or row."""
+    """The cost of an error of x: its column's importance, more for large values. mean_square: of the block or row."""
     weights: Floats = importance * np.sqrt(mean_square + x * x)
     return weights
 

@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def named(store: str, around: Environment | None = None) -> list[Found]:
-    """What one store holds."""
+    """The models in one store."""
     return list(_store(store).find(around or Environment()))
 
 

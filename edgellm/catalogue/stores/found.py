@@ -1,4 +1,4 @@
-"""What a store says of one model, and how stores look at folders without believing them."""
+"""A model that a store found, and checks of folders that stores do not trust."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def found(name: str, path: Path, *, sha256: str | None = None) -> Found | None:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a path leads to a regular file that begins as GGUF files do."""
+    """True if a path leads to a regular file that begins as GGUF files do."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False

@@ -1,4 +1,4 @@
-"""What Tab offers inside a chat: commands, names of options, models, paths."""
+"""Completions inside a chat: commands, names of options, models, paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat's context holds, drawn as a bar with a list below it."""
+"""`/context`: the contents of a chat's context as a bar with a list below it."""
 
 from __future__ import annotations
 

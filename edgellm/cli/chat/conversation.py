@@ -148,12 +148,12 @@ class Dialogue:
 
     @property
     def policy(self) -> str:
-        """What happens when the context is full: as the user chose, else turns go where the context cannot slide."""
+        """The policy for a full context: the user's choice, else turns are dropped where the context cannot slide."""
         usual = "ring" if self.model.info.slides else "drop-oldest-turns"
         return str(self.settings.get("context_policy") or usual)
 
     def messages(self, turns: Messages | None = None) -> list[dict[str, Any]]:
-        """What the model is given: the system prompt, then the turns; documents are pinned."""
+        """The messages for the model: the system prompt, then the turns; documents are pinned."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 

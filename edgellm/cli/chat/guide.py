@@ -1,4 +1,4 @@
-"""What the guide that comes with edgellm cannot do or knows wrongly, told by rule before it is asked."""
+"""Rules that answer for the built-in guide where it cannot help or would be wrong."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _ENGLISH = _words(
 
 
 def is_guide(model: Model) -> bool:
-    """Whether this is the model that comes with edgellm."""
+    """True if this is the model that comes with edgellm."""
     from edgellm.catalogue import bundled
 
     return model.info.path in [path for _, _, path in bundled()]
@@ -140,7 +140,7 @@ def refusal(text: str, knows: Callable[[str], bool]) -> str | None:
 
 
 def _other_language(text: str) -> bool:
-    """Whether most letters are not Latin, or the short words that every sentence has are another language's."""
+    """True if most letters are not Latin, or the short words that every sentence has are another language's."""
     letters = [char for char in text if char.isalpha()]
     if sum("LATIN" not in unicodedata.name(char, "") for char in letters) * 2 > len(letters):
         return True

@@ -110,7 +110,7 @@ def _status(conversation: Dialogue, result: Generation) -> None:
 
 
 def _remark(result: Generation, attached: str) -> None:
-    """What became of an answer that did not end by itself. `attached`: files that now wait for the next message."""
+    """A note on an answer that did not end by itself. `attached`: files that now wait for the next message."""
     if result.stop_reason == "cancelled":
         say(f"(stopped; {attached} still comes with your next message, unless /undo takes it back)" if attached else "(stopped)")
     elif result.stop_reason in CUT:

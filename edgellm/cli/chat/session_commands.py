@@ -126,7 +126,7 @@ def copy(chat: Dialogue, rest: str) -> None:
 
 @contextlib.contextmanager
 def _disk(command: str) -> Iterator[None]:
-    """What the disk refuses is said like any other error."""
+    """Report errors of the disk like any other error."""
     try:
         yield
     except OSError as error:

@@ -30,7 +30,7 @@ WORDS = 5  # of the first message, in a session's name
 
 @dataclass(frozen=True, slots=True)
 class SavedChat:
-    """What was said in a chat, with which model. `load`: options of `edgellm.load` that its state depends on."""
+    """The messages of a saved chat, and its model. `load`: options of `edgellm.load` that its state depends on."""
 
     model: str  # a path or a name of the catalogue
     turns: tuple[Mapping[str, str], ...] = ()
@@ -88,7 +88,7 @@ class SessionStore:
             return 0
 
     def read(self, name: str) -> SavedChat:
-        """What was said. Raises SessionError: there is no such session, or its text is damaged."""
+        """The messages. Raises SessionError where there is no such session, or its text is damaged."""
         path = self.text_path(name)
         try:
             found = json.loads(path.read_bytes())

@@ -64,7 +64,7 @@ def carry_out(line: str, chat: Dialogue) -> Iterator[Event] | None:
 
 
 def is_command(text: str) -> bool:
-    """Whether a text is one line that begins with a command."""
+    """True if a text is one line that begins with a command."""
     name = text[1:].split(" ", 1)[0].lower()
     return text.startswith("/") and "\n" not in text and (name in COMMANDS or name in ALIASES)
 

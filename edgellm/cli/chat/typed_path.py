@@ -7,13 +7,13 @@ import shlex
 
 
 def meant(typed: str) -> str:
-    """What was typed, or where nothing is there and a shell's reading of quotes and backslashes leads somewhere, that."""
+    """A path as it was typed; where nothing is there, with quotes and backslashes read as a shell does, if that path exists."""
     path = os.path.expanduser(unquoted(typed))
     return path if os.path.exists(path) and not os.path.exists(os.path.expanduser(typed)) else typed
 
 
 def unquoted(typed: str) -> str:
-    """What a shell makes of one word, whose quotation may still be open; the text itself where it is no such word."""
+    """One word as a shell reads it, whose quotation may still be open; the text itself where it is more than a word."""
     for closing in ("", "'", '"'):
         try:
             words = shlex.split(typed + closing)

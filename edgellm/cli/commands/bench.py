@@ -141,7 +141,7 @@ def _several(
 
 @contextlib.contextmanager
 def _reading(model: Model, wanted: bool) -> Iterator[Read | None]:
-    """What measures a streaming read with the model's threads; None where that says nothing, or is not asked for."""
+    """A probe of a streaming read with the model's threads; None where that says nothing, or is not asked for."""
     from edgellm.bench.measure import read_probe
 
     probe = read_probe(model) if wanted else None

@@ -1,4 +1,4 @@
-"""What `edgellm bench --profile` tells of a step: where its time went, by kind of kernel."""
+"""The table of `edgellm bench --profile`: where a step's time went, by kind of kernel."""
 
 from __future__ import annotations
 

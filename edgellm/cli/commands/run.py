@@ -246,7 +246,7 @@ def _enough(n_tokens: int) -> int:
 
 
 def _close(stream: Stream, context: int, stats: bool, *, limited: bool, formed: bool) -> None:
-    """What stands on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
+    """The note on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
     have (`formed`), and the figures if wanted.
     """
     from edgellm.cli.terminal.format_stats import summary

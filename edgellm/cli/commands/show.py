@@ -67,7 +67,7 @@ def _graph_text(gguf: GGUFFile, context: int | None) -> str:
 
 
 def _facts(gguf: GGUFFile) -> Facts:
-    """What the header says, in JSON's types; a key that the file lacks is null."""
+    """The header in JSON's types; a key that the file lacks is null."""
     from edgellm.arch.vision import is_projector
 
     architecture, projector = gguf.metadata.get("general.architecture"), is_projector(gguf)
@@ -131,7 +131,7 @@ def _image(gguf: GGUFFile) -> str | None:
 
 
 def _memory(gguf: GGUFFile) -> Facts | None:
-    """What the model needs at a usual context, and whether that is there; None for one that cannot be run."""
+    """The memory that the model needs at a usual context, and whether it is there; None for one that cannot be run."""
     from edgellm.bench.fit import fit
 
     row = next((row for row in fit(gguf).rows if row.kv_type == "f16"), None)  # the first is the context that chats get

@@ -33,7 +33,7 @@ class Emphasis:
         self._waiting: list[str] = []
 
     def __call__(self, char: str) -> Iterator[str]:
-        """What to show for the next character."""
+        """The text to show for the next character."""
         if self._held and self._held[0] != char:
             self._marks(char)
         if char == "`" or (char in "*_" and not (self._open and self._open[-1].mark == "`")):
@@ -47,7 +47,7 @@ class Emphasis:
             yield from self._released()
 
     def end(self) -> Iterator[str]:
-        """What waits, at the line's end, and all styles closed."""
+        """The text that waits at the line's end, with all styles closed."""
         self._marks("\n")
         yield from self._released()
         yield from (_STYLES[opened.mark][1] for opened in self._open if opened.place < 0)
@@ -64,7 +64,7 @@ class Emphasis:
             yield from [piece] if piece.startswith("\x1b") else piece
 
     def _marks(self, after: str) -> None:
-        """What the marks that were held mean, now that it is known what follows."""
+        """The held marks as styles or text, now that the next character is known."""
         held, self._held = self._held, ""
         if not held:
             return
@@ -123,5 +123,5 @@ class Emphasis:
 
 
 def _is_name(text: str) -> bool:
-    """Whether Python might have it between double underscores."""
+    """True if Python might have it between double underscores."""
     return text.isascii() and text.isidentifier() and text.islower()

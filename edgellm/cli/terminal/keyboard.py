@@ -70,7 +70,7 @@ def _handing_back(before: Callable[[], None], after: Callable[[], None]) -> Iter
 
 
 def more_comes(seconds: float) -> bool:
-    """Whether the terminal on stdin has more keys to read, or will within some seconds: nobody types that fast."""
+    """True if the terminal on stdin has more keys to read, or will within some seconds: nobody types that fast."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -93,7 +93,7 @@ def asked(question: str) -> bool:
 
 
 def typed_ahead() -> str:
-    """What was typed since the last prompt, as far as it is text; it is read, so that it comes once."""
+    """The text that was typed since the last prompt; it is read, so that it comes once."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         return ""  # prompt_toolkit reads a Windows console's keys by itself
     data = b""

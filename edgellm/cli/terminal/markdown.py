@@ -25,12 +25,12 @@ class Markdown:
         self._fence, self._language = "", ""  # of the code block that is open
 
     def __call__(self, text: str) -> Iterator[str]:
-        """What to show for the next piece."""
+        """The text to show for the next piece."""
         for char in text:
             yield from self._next(char)
 
     def end(self) -> Iterator[str]:
-        """What was held back, and all styles closed."""
+        """The text that was held back, with all styles closed."""
         if self._fence:
             yield from self._code_line(self._line)
         else:
@@ -77,7 +77,7 @@ class Markdown:
         yield "\n"
 
     def _rest(self) -> Iterator[str]:
-        """What was held back of a line."""
+        """The part of a line that was held back."""
         yield from self._line if self._inline is None else self._inline.end()
 
     def _in_fence(self, char: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ class PipedText:
 
     @property
     def connected(self) -> bool:
-        """Whether stdin is a file or pipe."""
+        """True if stdin is a file or pipe."""
         return self._reader is not None
 
     def _read(self, descriptor: int) -> None:

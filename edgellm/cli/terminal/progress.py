@@ -30,7 +30,7 @@ class PassingLine:
         self._width = 0  # of what is on the screen
 
     def show(self, text: str) -> None:
-        """What the line says from now on."""
+        """Set the text of the line."""
         with self._lock:
             self._text = text
             if self._late and self._tty:
@@ -105,7 +105,7 @@ class ProgressLine(PassingLine):
             say(f"(stopped while {self._begun})")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """What has begun may take a while to end, such as building a tokenizer."""
+        """Let a stage that has begun end, such as building a tokenizer."""
         with self._lock:
             self._late = True
             self.show("stopping")

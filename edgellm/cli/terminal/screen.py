@@ -1,4 +1,4 @@
-"""What a terminal can do, and how wide it is."""
+"""The abilities of a terminal, and its width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COLUMNS = 80  # where nobody can tell
 
 
 def understands_escapes(stream: TextIO) -> bool:
-    """Whether a stream leads to a terminal that moves its cursor and dims text when told so."""
+    """True if a stream leads to a terminal that moves its cursor and dims text when told so."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and sys.platform != "win32"
 
 

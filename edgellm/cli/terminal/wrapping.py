@@ -29,7 +29,7 @@ class WordWrap:
         self._begin_line()
 
     def __call__(self, text: Iterable[str]) -> str:
-        """What to send for the next piece of text: a string, or characters with style changes (escape sequences) among them."""
+        """The text to send for the next piece: a string, or characters with style changes (escape sequences) among them."""
         columns = self._columns()
         if columns < NARROWEST:
             return "".join(text)

@@ -94,8 +94,10 @@ def _likeliest(logits: Logits) -> int | None:
 
 
 def guessing(options: SamplingOptions, n_vocab: int, context: int, banned: Collection[int]) -> Sampler:
-    """What draws guesses for answers with these options. `n_vocab`: of the tokens that both models have; `banned`: tokens that the
-    answer never has."""
+    """A sampler of guesses for answers with these options.
+
+    `n_vocab`: of the tokens that both models have; `banned`: tokens that the answer never has.
+    """
     usual = SamplingOptions(
         temperature=options.temperature,
         top_k=options.top_k,
