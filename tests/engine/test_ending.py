@@ -17,7 +17,7 @@ from waiting import until
 
 from edgellm.bench.logits import text_logits
 from edgellm.errors import BackendError, ModelClosed
-from edgellm.weights import WeightStore
+from edgellm.formats.mapped import MappedFile
 
 ENDING = """
 import sys, threading, time, edgellm
@@ -137,11 +137,11 @@ def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytes
     with toys().load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
         looks: list[object] = []
 
-        def changed(store: WeightStore) -> bool:
+        def changed(file: MappedFile) -> bool:
             looks.extend(model.engine.core.running)
             return False
 
-        monkeypatch.setattr(WeightStore, "changed", changed)
+        monkeypatch.setattr(MappedFile, "changed", changed)
         stream = model.stream([1], max_tokens=1)
         assert looks == []
         list(stream)
