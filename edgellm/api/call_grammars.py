@@ -25,8 +25,13 @@ class CallGrammars:
         self._grammars, self._tree, self._n_vocab, self._tokenizer = grammars, tree, n_vocab, tokenizer
         self._openings = Openings(ways(tools.format, plain(tools.allowed or tools.tools)), _spelled)
         self._names = [_spelled(tool.name) for tool in tools.allowed or tools.tools]
+        self.addresses = [f"<|channel|>commentary to=functions.{name}".encode("latin-1") for name in self._names]
         self._compiled: dict[str, LLMatcher] = {}
-        marks = {text for format in ways(tools.format, tools.tools) for text in (*format.markers, *format.openers, *format.closers)}
+        marks = {
+            text
+            for format in ways(tools.format, tools.tools)
+            for text in (*format.markers, *format.unseen, *format.openers, *format.closers)
+        }
         self._control = {
             text: token for text in marks if (token := tokenizer.token_id(text)) is not None and tokenizer.is_control(token)
         }
@@ -34,26 +39,31 @@ class CallGrammars:
 
     def begun(self, text: bytes, *, said: bool, mid_line: bool, thinking: bool) -> TokenConstraint | int:
         """See `sampling.channels.Calls`."""
-        spelled = text.decode("latin-1")
-        opening = self._openings.find(spelled, begun=said, mid_line=mid_line, thinking=thinking)
-        if opening is None:
-            return 0
-        at, opener, format = opening
-        if format.at_start and not any(format.shows.format(name) in spelled[at:] for name in self._names):
-            return 0  # text may begin like that
-        in_body = format.at_start or format.keeps_closer  # the opener is
-        there = spelled[at if in_body and format.keeps_opener else at + len(opener) :].encode("latin-1").decode(errors="replace")
-        if (thinking or format.first) and not there.strip():
-            return 0  # the text may name the mark alone
-        if format.name not in self._compiled:
+        spelled, done = text.decode("latin-1"), 0
+        while True:
+            mid_line = mid_line if done == 0 else not spelled[:done].endswith("\n")
+            opening = self._openings.find(spelled[done:], begun=said or done > 0, mid_line=mid_line, thinking=thinking)
+            if opening is None:
+                return done
+            at, opener, format = done + opening.at, opening.opener, opening.format
+            there = spelled[at:]
+            if format.shows and not any(format.shows.replace("{}", name) in there for name in self._names):
+                return at  # text may begin like that
+            if (thinking or format.first) and not there[len(opener) :].strip() and not format.whole_body:
+                return at  # the text may name the mark alone
+            if (matcher := self._matcher(format.name, there)) is not None:
+                return GrammarConstraint(lambda: matcher, self._n_vocab)
+            done = at + max(1, len(opener))  # it is no call of these tools
+
+    def _matcher(self, name: str, there: str) -> LLMatcher | None:
+        """What follows the text of a call in its grammar, None where it does not fit."""
+        if name not in self._compiled:
             from llguidance import LLMatcher
 
-            self._compiled[format.name] = LLMatcher(self._tree(), self._grammars[format.name], log_level=0)
-        matcher = self._compiled[format.name].deep_copy()
-        tokens = self._tokens(there)
-        if matcher.is_error() or matcher.try_consume_tokens(tokens) < len(tokens):
-            return at + max(1, len(opener))  # it is no call of these tools
-        return GrammarConstraint(lambda: matcher, self._n_vocab)
+            self._compiled[name] = LLMatcher(self._tree(), self._grammars[name], log_level=0)
+        matcher = self._compiled[name].deep_copy()
+        tokens = self._tokens(there.encode("latin-1").decode(errors="replace"))
+        return None if matcher.is_error() or matcher.try_consume_tokens(tokens) < len(tokens) else matcher
 
     def _tokens(self, text: str) -> list[int]:
         """The text so far, as tokens of the matcher: control tokens are marks."""

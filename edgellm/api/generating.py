@@ -269,7 +269,5 @@ class Generating(AsyncTwins, Prompting):
             stray = budget is not None or model.tokenizer.token_id(marks.close) is not None
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None, stray=stray)
             free = Free(splitter.inside, think is not False, budget, marks)
-        if tools and asked.form:
-            raise OptionError("tools and a form of the answer were given together; leave one of them out.")
         answer = source.maker.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
         return answer if stream else answer.drain()

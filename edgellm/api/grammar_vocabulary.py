@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgellm.api.call_grammars import CallGrammars
 from edgellm.api.form import Form, check_grammar, marks_in
 from edgellm.api.tools import Toolbox
-from edgellm.chat.families import harmony, with_form
+from edgellm.chat.families import with_forms
 from edgellm.chat.thinking import HARMONY, THINK, Marks
-from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
+from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens, Headers
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.json_limits import JsonLimits
 from edgellm.tokenizer import Tokenizer
@@ -44,25 +44,19 @@ class GrammarVocabulary:
     def constraint(self, form: Form | None, free: Free | None, tools: Toolbox | None = None) -> TokenConstraint | None:
         """A constraint that keeps an answer in its form behind its thinking, and calls in their grammar. Raises SchemaError."""
         mark = marks_in(self._tokenizer)
-        if tools is not None and tools.format.grammar is not None:  # it has text and thinking as well
-            return self._formed(tools.form(mark, free.budget if free else None))
-        if free is not None and free.marks is HARMONY and (form or free.budget is not None):
-            whole = harmony.formed(form.grammar if form else None, mark, free.budget)
-            return self._formed(Form(whole, names_tokens=form is not None and form.names_tokens))
         if form is not None and free is not None and free.marks.answer is not None:
-            form = replace(form, grammar=with_form(f"start: {mark(free.marks.answer.open)}? @form", form.grammar))
-        if tools is not None:
-            form = tools.first_call(mark)
+            form = replace(form, grammar=with_forms(f"start: {mark(free.marks.answer.open)}? @form", form=form.grammar))
         inner = self._formed(form) if form is not None else None
-        calls, once = (self._calls(tools), tools.once) if tools is not None else (None, False)
-        if calls is None and (free is None or (inner is None and free.budget is None)):
+        if tools is None and (free is None or (inner is None and free.budget is None)):
             return inner
-        if free is None:
-            return ChannelConstraint(Channels(self._channel_tokens(None), inner, calls, once=once))
-        tokens = self._channel_tokens(free.marks)
-        return ChannelConstraint(
-            Channels(tokens, inner, calls, inside=free.inside, may_open=free.may_open, budget=free.budget, once=once)
-        )
+        channels = Channels(self._channel_tokens(free.marks if free is not None else None), inner)
+        if free is not None:
+            inside = free.inside or free.marks is HARMONY  # whose messages before the last stand in the place of thinking
+            channels = replace(channels, inside=inside, may_open=free.may_open, budget=free.budget)
+        if tools is not None:
+            first = self._formed(tools.first_call(mark)) if tools.must or inner is not None else None
+            channels = replace(channels, calls=self._calls(tools), first=first, once=tools.once)
+        return ChannelConstraint(channels)
 
     def _calls(self, tools: Toolbox) -> CallGrammars:
         grammars = tools.grammars(marks_in(self._tokenizer))
@@ -99,16 +93,24 @@ class GrammarVocabulary:
             if marks is None:
                 self._marked[marks] = ChannelTokens(self._pieces, ends=tokenizer.eog_ids)
             else:
-                close = marks.close
-                closing = tokenizer.encode_trusted(close, ((0, len(close)),), add_special=False)
+                headers = None
+                if marks is HARMONY:
+                    ending = tuple(self._marks("<|end|>")), tuple(self._marks("<|start|>assistant"))
+                    thinking, said = marks.open.encode() + b"<|message|>", b"<|channel|>commentary<|message|>"
+                    headers = Headers(b"<|start|>assistant", thinking, said, b"<|end|>", *ending)
                 self._marked[marks] = ChannelTokens(
                     self._pieces,
                     opening=tokenizer.token_id(marks.token),
-                    closing=closing,
-                    close=close.encode(),
+                    closing=self._marks(marks.close),
+                    close=marks.close.encode(),
                     ends=tokenizer.eog_ids,
+                    headers=headers,
                 )
         return self._marked[marks]
+
+    def _marks(self, text: str) -> Sequence[int]:
+        """The tokens of a text of control tokens."""
+        return self._tokenizer.encode_trusted(text, ((0, len(text)),), add_special=False)
 
     def _built(self) -> LLTokenizer:
         from llguidance import LLTokenizer, TokenizerWrapper

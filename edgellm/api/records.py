@@ -116,11 +116,11 @@ class Generation:
     @property
     def parsed(self) -> Any:
         """The value of an answer with a schema: an instance of the Pydantic model, else what JSON gives. None without a schema,
-        and for an answer that was cut (`stop_reason` is not "eog").
+        for an answer that was cut (`stop_reason` is not "eog"), and for calls of tools in its place.
 
         Raises what the model's own validators raise.
         """
-        return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" else None
+        return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" and not self.tool_calls else None
 
 
 class LoadStats(NamedTuple):

@@ -13,7 +13,18 @@ from edgellm.api.form import Form, check_grammar
 from edgellm.api.records import Generation
 from edgellm.api.schema import as_json, parameters_of
 from edgellm.arguments import check_flag
-from edgellm.chat.families import CallSplitter, Format, Mark, Splitter, call_grammar, find_format, plain, unknown_mark, ways
+from edgellm.chat.families import (
+    CallSplitter,
+    Format,
+    Mark,
+    Splitter,
+    call_grammar,
+    find_format,
+    plain,
+    unknown_mark,
+    ways,
+    with_forms,
+)
 from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
@@ -54,26 +65,19 @@ class Toolbox:
         """Control tokens that the answer's text must hold for the parser."""
         return frozenset(token for text in self.format.markers if (token := tokenizer.token_id(text)) is not None)
 
-    def form(self, mark: Mark, think_budget: int | None) -> Form:
-        """The grammar of whole answers, of formats that mark text as well. Raises SchemaError."""
-        assert self.format.grammar is not None
-        grammar = self.format.grammar(plain(self.allowed or self.tools), mark, think_budget, self.must)
-        check_grammar(grammar, "tools")
-        return Form(grammar)
-
     def grammars(self, mark: Mark) -> dict[str, str]:
-        """The grammars of calls behind their openers, by the format's name. Raises SchemaError."""
+        """The grammars of blocks of calls, by the format's name. Raises SchemaError."""
         tools = self.allowed or self.tools
         found = {format.name: call_grammar(format, tools, mark, once=self.once) for format in ways(self.format, plain(tools))}
         for grammar in found.values():
             check_grammar(grammar, "tools")
         return found
 
-    def first_call(self, mark: Mark) -> Form | None:
-        """The grammar of a call that must come first; None where text may. Raises SchemaError."""
-        if not self.must or self.format.grammar is not None:
-            return None
-        return Form(call_grammar(self.format, self.allowed or self.tools, mark, opener=True, once=self.once))
+    def first_call(self, mark: Mark) -> Form:
+        """A call with which the text begins. Raises SchemaError."""
+        grammars = self.grammars(mark)
+        named = {f"call_{n}": grammar for n, grammar in enumerate(grammars.values())}
+        return Form(with_forms("start: " + " | ".join(f"@{name}" for name in named), **named))
 
 
 def check_tools(given: object) -> Sequence[object]:

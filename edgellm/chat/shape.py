@@ -56,8 +56,8 @@ class Shape:
         if messages and tools:
             messages, more = _tell(self.tools or "tools", messages, tools)
         rendered = self._template.render(messages, **{**more, **options})
-        if format.prefill and not tools and rendered.text.endswith(format.openers[0]):
-            rendered = replace(rendered, text=rendered.text + format.prefill)
+        if format.prefill and not tools and rendered.text.endswith(format.prefill[0]):
+            rendered = replace(rendered, text=rendered.text + format.prefill[1])
         return rendered
 
     @cached_property

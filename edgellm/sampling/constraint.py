@@ -34,6 +34,15 @@ class TokenConstraint(Protocol):
         """`token` is the next one of the answer."""
         ...
 
+    @property
+    def accepting(self) -> bool:
+        """Whether the answer may end here."""
+        ...
+
+    def takes(self, token: int) -> bool:
+        """Whether `token` may come next."""
+        ...
+
     def rollback(self, n: int) -> None:
         """The last `n` tokens were not accepted after all."""
         ...
@@ -66,6 +75,15 @@ class GrammarConstraint:
     @property
     def complete(self) -> bool:
         return bool(self._following.is_stopped())
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the answer may end here."""
+        return bool(self._following.is_accepting())
+
+    def takes(self, token: int) -> bool:
+        """Whether `token` may come next."""
+        return self._following.validate_tokens([token]) == 1
 
     def mask(self) -> Mask:
         """See TokenConstraint. Raises SchemaError where the grammar is too much for the parser."""

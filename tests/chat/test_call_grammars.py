@@ -16,7 +16,7 @@ from edgellm.errors import SchemaError
 
 
 def test_a_grammar_names_control_tokens_by_their_id() -> None:
-    grammar = call_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"), opener=True)
+    grammar = call_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"))
     assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
 
 

@@ -173,7 +173,7 @@ TEMPLATE = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}
 def test_an_answer_cut_by_max_tokens_reports_the_complete_call(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048, controls=("[TOOL_CALLS]",))
     with edgellm.load(path, context=2048) as model:
-        model.template = ChatTemplate(TEMPLATE)
+        model._loaded.template = ChatTemplate(TEMPLATE)
         token = model.tokenizer.token_id("[TOOL_CALLS]")
         assert token is not None
         script = [token, *model.tokenizer.encode_continuation(SCRIPT.removeprefix("[TOOL_CALLS]"))]

@@ -26,7 +26,7 @@ def test_marks_as_text() -> None:
     given_tools = find_format(TEMPLATE), [Tool("weather", "", PARAMETERS)]
     for said in ("", "Hello.", f"Hello.{NEXT}", f"{NEXT}{HEAD}{ROLE}{CALL}", f"Hello.{NEXT}{HEAD}{ROLE}{CALL}"):
         assert accepts(*given_tools, said), said
-    for said in (f"{NEXT}{HEAD}{ROLE}{CALL.replace('true', '1')}", f"{NEXT}{HEAD}{ROLE}Hello.", f"{NEXT}{HEAD}{ROLE}{CALL}{CALL}"):
+    for said in (f"{NEXT}{HEAD}{ROLE}{CALL.replace('true', '1')}", f"{NEXT}{HEAD}{ROLE}Hello."):
         assert not accepts(*given_tools, said), said
 
 

@@ -78,10 +78,18 @@ def test_a_text_is_shown_as_soon_as_it_is_known_to_be_one() -> None:
 def test_arguments_of_every_call_follow_their_schema() -> None:
     tools = [Tool("weather", "", PARAMETERS), Tool("all_notes", "", {"type": "object"})]
     given_tools = find_format(TEMPLATE), tools
-    for said in ("all\n", "all\n>>> 1\n1", ROME, f"all\nWell.\n>>>{ROME}\n>>>all_notes\n{{}}", f"all_notes\n{{}}>>>{ROME}"):
+    for said in (
+        "all\n",
+        "all\n>>> 1\n1",
+        ROME,
+        f"all\nWell.\n>>>{ROME}\n>>>all_notes\n{{}}",
+        f"all_notes\n{{}}>>>{ROME}",
+        "Hello.",
+        f"{ROME}\nThen.",
+    ):
         assert accepts(*given_tools, said), said
     bad = 'weather\n{"city": "Bonn"}'
-    for said in ("Hello.", "other\n{}", bad, f"all\nWell.>>>{bad}", f"{ROME}>>>{bad}", f"{ROME}Then."):
+    for said in (bad, f"all\nWell.>>>{bad}", f"{ROME}>>>{bad}"):
         assert not accepts(*given_tools, said), said
 
 
@@ -110,9 +118,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
 def test_a_chat_with_recipients(model: edgellm.Model) -> None:
     called = 0
     for seed in range(8):
-        answer = model.chat(ASK, tools=TOOLS, seed=seed, temperature=1.2, top_k=0, max_tokens=80)
+        options: dict[str, Any] = {"tool_choice": "required" if seed % 2 else "auto", "seed": seed, "max_tokens": 80}
+        answer = model.chat(ASK, tools=TOOLS, temperature=1.2, top_k=0, **options)
         assert not answer.text.startswith("all\n")
-        with model.chat(ASK, tools=TOOLS, seed=seed, temperature=1.2, top_k=0, max_tokens=80, stream=True) as stream:
+        with model.chat(ASK, tools=TOOLS, temperature=1.2, top_k=0, stream=True, **options) as stream:
             assert "".join(event.text for event in stream.events() if event.kind == "text") == answer.text
             assert [(call.name, call.arguments) for call in stream.result.tool_calls] == [
                 (call.name, call.arguments) for call in answer.tool_calls

@@ -185,3 +185,14 @@ def test_every_published_template_reads_a_fenced_call(shared: Path) -> None:
 
 def test_tools_of_before_are_still_found() -> None:
     assert split("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>', 3, TOOLS)[1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", TAGGED)
+def test_text_may_stand_in_the_place_of_a_closer(name: str, size: int) -> None:
+    inner, around = TAGGED[name]
+    opener, _, closer = around.partition("{}")
+    for after in (" and", "\nDone.", f" so.{closer}"):
+        assert accepts(BY_NAME[name], [TEXT], opener + inner + after), after
+    text, calls = split(name, opener + inner + f" and{closer}.", size, [TEXT])
+    assert text.replace("\n", "") == " and." and [each.arguments for each in calls] == [{"x": "a"}]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edgellm.api.call_grammars import CallGrammars
 from edgellm.api.tools import Toolbox
-from edgellm.chat.families import FORMATS, CallSplitter, Format, plain
+from edgellm.chat.families import FORMATS, CallSplitter, Format
 from edgellm.chat.families._format import literal
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
@@ -143,12 +143,9 @@ class _Plain:
 
 def accepts(format: Format, tools: Sequence[Tool], text: str) -> bool:
     """Whether a model that writes `text` byte by byte is free to, and may end there."""
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLTokenizer
 
     tree = LLTokenizer("byte")
-    if format.grammar is not None:
-        matcher, tokens = LLMatcher(tree, format.grammar(plain(tools), literal, None), log_level=0), list(text.encode())
-        return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
     box = Toolbox(tuple(tools), {}, format)
     calls = CallGrammars(box, box.grammars(literal), lambda: tree, tree.vocab_size, _Plain())  # type: ignore[arg-type]  # all it needs
     pieces = [bytes([each]) for each in range(256)] + [b""] * (tree.vocab_size - 256)

@@ -29,7 +29,7 @@ from edgellm.chat.families import (
     recipients,
     seed,
 )
-from edgellm.chat.families._format import Format, Mark, Segment, Splitter, plain, with_form
+from edgellm.chat.families._format import Format, Mark, Segment, Splitter, marked, plain, with_forms
 from edgellm.chat.families._openings import Opening, Openings, ways
 from edgellm.chat.families._splitter import CallSplitter
 from edgellm.chat.tools import Tool
@@ -48,7 +48,7 @@ __all__ = [
     "plain",
     "unknown_mark",
     "ways",
-    "with_form",
+    "with_forms",
 ]
 
 CALL_SPACE = r"CALL_SPACE: /[ \t\r\n]{1,9}/"  # between a call and its closer
@@ -113,14 +113,15 @@ def _shown_format(source: str) -> Format | None:
     return next((format for format in FORMATS if any(all(text in source for text in texts) for texts in format.detects)), None)
 
 
-def call_grammar(format: Format, tools: Sequence[Tool], mark: Mark, *, opener: bool = False, once: bool = False) -> str:
-    """A grammar (Lark) of one block of calls whose arguments follow their schemas, from behind its opener or with it. The closer
-    may be missing, as models leave it out at the end of an answer. `once`: a single call."""
-    assert format.body is not None  # formats without one have a grammar of their own
+def call_grammar(format: Format, tools: Sequence[Tool], mark: Mark, *, once: bool = False) -> str:
+    """A grammar (Lark) of one block of calls whose arguments follow their schemas. The closer may be missing, as models leave it
+    out. `once`: a single call."""
     body, _, rules = format.body(plain(tools), mark).partition("\n")
     if once:
         body = MORE_CALLS.sub("", body)
-    closers = format.follows if format.keeps_closer else format.closers
-    end = f" (CALL_SPACE? {mark(closers[0])})?" if closers else ""
-    begin = f"{mark(format.openers[0])} " if opener and not (format.at_start and format.keeps_opener) else ""
-    return "\n".join([f"start: {begin}{body}{end}", *([CALL_SPACE] if end else []), rules]).strip() + "\n"
+    closers = format.follows if format.keeps_closer else () if format.starts else format.closers
+    marks = (*format.markers, *format.unseen, *format.openers, *format.closers)
+    end = f" CALL_SPACE? ({' | '.join(mark(closer) for closer in closers)})?" if closers else ""
+    openers = " | ".join(marked(opener, marks, mark) for opener in format.openers)
+    begin = "" if format.whole_body else f"({openers}) CALL_SPACE? "
+    return "\n".join([f"start: {begin}{body}{end}", *([CALL_SPACE] if begin or end else []), rules]).strip() + "\n"

@@ -34,6 +34,7 @@ def format_of(tools: Sequence[Tool]) -> Format:
         ("}",),
         keeps_opener=True,
         keeps_closer=True,
+        whole_body=True,
         body=body,
         partial=_partial,
         follows=("```",),

@@ -26,6 +26,10 @@ def counted(signs: str, each: int) -> Callable[[str], int]:
     return lambda body: len(body) + each * sum(map(body.count, signs))
 
 
+def nothing(tools: Sequence[Tool], mark: Mark) -> str:
+    return '""'
+
+
 JSON_COST = counted("{", 20)
 
 
@@ -57,8 +61,7 @@ class Format:
     A block begins with an opener and ends with a closer, or with the answer where there is none. `parse` gets what stands
     between them and returns its calls. It returns None where there are none and none can be, whatever follows: then it is text. It
     raises ValueError where there are none as yet, and Cut where the block ends within a call. `body` is the part of a grammar
-    (Lark) between opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well.
-    `write` is the way back from calls, for templates that leave them out.
+    (Lark) between opener and closer, and rules of its own. `write` is the way back from calls, for templates that leave them out.
     """
 
     name: str
@@ -69,22 +72,25 @@ class Format:
     at_start: bool = False  # an opener counts at the beginning of the answer alone
     keeps_opener: bool = False  # the opener is part of what is parsed
     markers: tuple[str, ...] = ()  # control tokens that the parser must see
-    body: Callable[[Sequence[Tool], Mark], str] | None = None
-    grammar: Callable[[Sequence[Tool], Mark, int | None, bool], str] | None = None  # budget of thinking; whether a call must come
+    unseen: tuple[str, ...] = ()  # those of its openers that it need not see
+    body: Callable[[Sequence[Tool], Mark], str] = nothing
+    whole_body: bool = False  # the body has the opener in it
+    starts: str = ""  # how a call begins, with its tool's name for {}, where the answer begins with it
     answers: tuple[tuple[str, str], ...] = ()  # control tokens that the text around calls may stand between
     write: Write | None = None
     call_id: Callable[[str, int], str] | None = None  # of the n-th call of a name, where the model reads ids
     cost: Callable[[str], int] = JSON_COST  # of parsing a block in vain
     splitter: Callable[[Format, Sequence[Tool]], Splitter] | None = None  # where CallSplitter does not do
-    prefill: str = ""  # what goes behind a prompt that ends with an opener, where there are no tools
+    prefill: tuple[str, str] | None = None  # behind a prompt that ends with the first, where there are no tools
     # What models write that stray from it.
     partial: Partials | None = None  # reads a block that is still being written
     first: str = ""  # signs with which a block may begin, behind white space; with others it is text at once
     ends: tuple[str, ...] = ()  # behind one of these a call is complete, also where the closer is missing
+    continues: str = ""  # with this behind such a mark it is not
     bare: tuple[str, str] | None = None  # how a single call begins and ends where opener and closer are missing; {}: its name
     keeps_closer: bool = False  # the closer is part of what is parsed
     follows: tuple[str, ...] = ()  # marks that mean nothing where they follow a call
-    shows: str = '"{}"'  # how a tool's name stands in a block that begins at the start of an answer: others may be text
+    shows: str = ""  # how a tool's name stands in a block: what its opener begins may be text as long as it is missing
     forms: tuple[str, ...] = ()  # how a block begins on a line of its own, without white space; then there is no opener
 
 
@@ -105,6 +111,13 @@ def _below(schema: Any) -> Any:
     return moved(schema, lambda path: "#/$defs/tool" + path[1:] if path.startswith("#") else path)
 
 
+def marked(text: str, marks: Iterable[str], mark: Mark) -> str:
+    """A text in a grammar, those marks in it that are control tokens as tokens."""
+    tokens = sorted((each for each in marks if mark(each) != literal(each)), key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, tokens))})", text) if tokens else [text]
+    return " ".join(mark(part) for part in parts if part)
+
+
 def in_any_order(rule: str, parts: Sequence[tuple[str, bool]]) -> tuple[str, list[str]]:
     """Parts of a grammar in any order, each once at most, and its rules; those that are `True` must be there."""
     if not 1 < len(parts) <= MAX_PARTS:
@@ -119,10 +132,13 @@ def in_any_order(rule: str, parts: Sequence[tuple[str, bool]]) -> tuple[str, lis
     return f"{rule}::0", [f"{rule}::_: {' | '.join(ways)}", *bodies]
 
 
-def with_form(rules: str, form: str) -> str:
-    """A grammar of llguidance: rules (Lark) that call another grammar @form."""
-    found = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
-    return json.dumps({"grammars": [{"lark_grammar": rules}, {**found, "name": "form"}]})
+def with_forms(rules: str, **forms: str) -> str:
+    """A grammar of llguidance: rules (Lark) that call other grammars by their names, @name."""
+    found = [
+        {**(json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}), "name": name}
+        for name, form in forms.items()
+    ]
+    return json.dumps({"grammars": [{"lark_grammar": rules}, *found]})
 
 
 def plain(tools: Sequence[Tool]) -> list[Tool]:

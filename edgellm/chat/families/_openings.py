@@ -25,17 +25,24 @@ class Opening(NamedTuple):
 
 def ways(format: Format, tools: Sequence[Tool]) -> tuple[Format, ...]:
     """The formats in which a model of a family writes calls: its own, a call without the marks around it, JSON in a fence."""
-    found = [format]
+
+    def named(begin: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(begin.replace("{}", tool.name) for tool in tools))
+
+    found = [replace(format, openers=tuple(each for opener in format.openers for each in named(opener)))]
+    if format.starts:
+        found.append(replace(format, name=f"{format.name}-start", openers=named(format.starts), at_start=True))
     if format.bare is not None:
         opener, closer = format.bare
         found.append(
             replace(
                 format,
                 name=f"{format.name}-bare",
-                openers=tuple(dict.fromkeys(opener.format(tool.name) for tool in tools)),
+                openers=named(opener),
                 closers=(closer,),
                 keeps_opener=True,
                 keeps_closer=True,
+                whole_body=True,
                 follows=format.closers,
                 first="",
                 bare=None,

@@ -42,8 +42,15 @@ def of_json(block: str, tools: Sequence[Tool]) -> Partial | None:
     head = HEAD.match(block)
     if head is None:
         return None
-    arguments, at = dict[str, Any](), head.end() + 1
-    name, unfinished = json.loads(head[1]), None
+    return arguments_of(json.loads(head[1]), block, head.end())
+
+
+def arguments_of(name: str, block: str, at: int) -> Partial | None:
+    """A call whose arguments are JSON that begins at `at`; None before it does."""
+    at = skipped(block, at)
+    if not block.startswith("{", at):
+        return None
+    arguments, at, unfinished = dict[str, Any](), at + 1, None
     try:
         while True:
             key, at = DECODER.raw_decode(block, skipped(block, at))

@@ -11,16 +11,18 @@ from edgellm.chat.tools import Call, ToolCall
 
 DECODER = json.JSONDecoder()
 SPACE = re.compile(r"\s*")
-UNFINISHED = re.compile(r"\\?[-+.\w]{0,9}")  # a number, a word or an escape that may go on, or nothing
+UNFINISHED = re.compile(  # a number, a word or an escape that may go on, or nothing
+    r"\\\w{0,5}|[-+.\deE]{0,9}|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|N(?:a)?|-?I\w{0,8}"
+)
 
 
 class Cut(ValueError):
     """A block that ends within a call, which begins at `at`; `calls` come before it. `needs`: a text without which what follows the
-    block cannot complete it."""
+    block cannot complete it. `broken`: something is there that belongs to no call."""
 
-    def __init__(self, calls: Iterable[Call | ToolCall] = (), at: int = 0, needs: str = "") -> None:
+    def __init__(self, calls: Iterable[Call | ToolCall] = (), at: int = 0, needs: str = "", *, broken: bool = False) -> None:
         super().__init__("ends within a call")
-        self.calls, self.at, self.needs = calls, at, needs
+        self.calls, self.at, self.needs, self.broken = calls, at, needs, broken
 
 
 def decoded(block: str, at: int, calls: Sequence[Call | ToolCall] = (), begins: int | None = None) -> tuple[Any, int]:

@@ -140,9 +140,12 @@ class CallSplitter:
         return found, "" if closes else body
 
     def _unclosed(self, body: str) -> tuple[list[ToolCall], str]:
-        """The first call of a block whose closer is missing, and what follows it."""
-        ends = [match.end() for end in self._format.ends for match in re.finditer(re.escape(end), body)]
-        for end in sorted(ends)[:MAX_ENDS]:
+        """The calls of a block that text follows in the place of its closer, and that text."""
+        ends = {match.end() for end in self._format.ends for match in re.finditer(re.escape(end), body)}
+        for end in sorted(ends, reverse=True)[-MAX_ENDS:]:
+            rest = body[end:].lstrip()
+            if (more := self._format.continues) and rest and (rest.startswith(more) or more.startswith(rest)):
+                break  # a call that is cut
             found = self._parsed(body[:end])
             if found and not isinstance(found, Cut):
                 return found, body[end:]
@@ -197,9 +200,13 @@ class CallSplitter:
                 self._tried, self._needs = end + len(mark), ""
                 continue
             found = self._parsed(self._block[len(self._opener) : end + len(mark) * self._format.keeps_closer])
+            rest = ""
+            if (found.broken if isinstance(found, Cut) else not found) and not self._format.keeps_closer:
+                unclosed, rest = self._unclosed(self._block[len(self._opener) : end])
+                found = unclosed or found
             if not isinstance(found, Cut):
                 if found:
-                    self._held, self._block = self._block[end + len(mark) :], None
+                    self._held, self._block = rest + self._block[end + len(mark) :], None
                 return found
             # The closer may stand within an argument.
             self._tried, self._needs = (end, found.needs) if found.needs else (end + 1, "")
@@ -217,7 +224,7 @@ class CallSplitter:
         except Cut as cut:
             found = cut
         except (ValueError, RecursionError):  # JSON that is none
-            found = Cut()
+            found = Cut(broken=True)
         self._broken += self._format.cost(body)
         return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal
+from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal, marked
 from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._texts import text_terminal
@@ -270,9 +270,7 @@ def _pattern(text: str) -> str:
 
 def _marked(text: str, mark: Mark) -> str:
     """A text in a grammar, its tags as the control tokens that they are."""
-    if all(mark(tag) == literal(tag) for tag in TAG.findall(text)):
-        return literal(text) if text else ""
-    return " ".join(mark(part) for part in TAG.split(text) if part)
+    return marked(text, TAG.findall(text), mark)
 
 
 def _name(name: str, tool: str) -> str:

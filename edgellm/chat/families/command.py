@@ -88,5 +88,6 @@ FENCED_FORMAT = Format(
     parse,
     ("```",),
     body=fenced_body,
+    ends=("]",),
     write=fenced_write,
 )

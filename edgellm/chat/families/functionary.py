@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._partial import Partial, arguments_of
 from edgellm.chat.tools import Call, Tool
 
 
@@ -21,4 +22,18 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f"({' | '.join(calls)})"
 
 
-FORMAT = Format("functionary", (("<function=example_function_name>{",),), ("<function=",), parse, ("</function>",), body=body)
+def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
+    name, _, _ = block.partition(">")
+    return arguments_of(name, block, len(name) + 1)
+
+
+FORMAT = Format(
+    "functionary",
+    (("<function=example_function_name>{",),),
+    ("<function=",),
+    parse,
+    ("</function>",),
+    body=body,
+    ends=("}",),
+    partial=partial,
+)

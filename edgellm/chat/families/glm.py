@@ -19,5 +19,7 @@ FORMAT = Format(
     markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     body=TAGS.body,
     cost=COST,
+    ends=("</arg_value>",),
+    continues="<arg_key>",
 )
 CLOSE_FORMAT = replace(FORMAT, name="glm-4.7", detects=(("</arg_key><arg_value>", "<tool_call>"),), body=CLOSE_TAGS.body)

@@ -83,6 +83,7 @@ PHI = Format(
     first="[{",
     partial=of_json,
     markers=(PHI_OPENER, "<|/tool_call|>"),
+    ends=("]", "}"),
     body=_lists.body,
     write=granite.write,
 )
@@ -93,6 +94,8 @@ XLAM = Format(
     _lists.parse,
     at_start=True,
     keeps_opener=True,
+    whole_body=True,
+    shows='"{}"',
     body=_lists.body,
     ends=("]", "}"),
 )

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgellm.chat.families import pythonic
-from edgellm.chat.families._format import Format, Mark
-from edgellm.chat.tools import Call, Tool
-
-
-def body(tools: Sequence[Tool], mark: Mark) -> str:
-    inner, _, rules = pythonic.body(tools, mark).partition("\n")
-    return f'"[" {inner} "]"\n{rules}'
+from edgellm.chat.families._format import Format
+from edgellm.chat.tools import Call
 
 
 def write(calls: Sequence[Call]) -> list[str]:
@@ -26,7 +21,7 @@ FORMAT = Format(
     pythonic.parse,
     ("<|tool_call_end|>",),
     markers=("<|tool_call_start|>", "<|tool_call_end|>"),
-    body=body,
+    body=pythonic.listed_body,
     write=write,
     cost=pythonic.COST,
     first="[",

@@ -44,7 +44,7 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
         )
         for tool in tools
     ]
-    return f"({' | '.join(calls)})"
+    return f"({mark(TAG)})? ({' | '.join(calls)})"
 
 
 FORMAT = Format(
@@ -54,6 +54,8 @@ FORMAT = Format(
     parse,
     at_start=True,
     keeps_opener=True,
+    whole_body=True,
+    shows='"{}"',
     markers=(TAG,),
     body=body,
     ends=("}",),

@@ -32,11 +32,6 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return calls
 
 
-def parse_list(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    """What stands between the brackets of a list."""
-    return _calls(block, 0, len(block), tools, ends=False)
-
-
 def _calls(block: str, at: int, stop: int, tools: Sequence[Tool], *, ends: bool) -> list[Call] | None:
     """The calls from `at` to `stop`. `ends`: no more of them can follow. Raises ValueError, Cut."""
     found, at, stop = list[_Texts](), skipped(block, at), len(block[:stop].rstrip())
@@ -158,4 +153,22 @@ def _written(schema: Any, within: Mapping[str, Any]) -> str:
     return inline(schema, within)
 
 
-FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body, cost=COST, shows="{}(")
+def listed_body(tools: Sequence[Tool], mark: Mark) -> str:
+    inner, _, rules = body(tools, mark).partition("\n")
+    return f'"[" {inner} "]"\n{rules}'
+
+
+FORMAT = Format(
+    "pythonic",
+    (("[func_name1(",),),
+    ("[",),
+    parse,
+    ("]",),
+    at_start=True,
+    keeps_opener=True,
+    keeps_closer=True,
+    whole_body=True,
+    body=listed_body,
+    cost=COST,
+    shows="{}(",
+)
