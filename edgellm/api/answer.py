@@ -21,7 +21,9 @@ from edgellm.engine.conversation import Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
+from edgellm.errors import NumericError
 from edgellm.sampling import Sampler
+from edgellm.sampling.bans import Bans
 from edgellm.sampling.logprobs import log_probabilities
 from edgellm.sampling.loops import EVERY, repeats
 from edgellm.tokenizer import StreamDecoder
@@ -86,6 +88,8 @@ class AnswerSpec:
     parse: Callable[[str], Any] | None = None  # for the result
     drafter: Drafter | None = None
     vectors: PromptVectors | None = None  # in the place of some tokens of the prompt
+    bans: Bans | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     not_enforced: tuple[str, ...] = ()  # keywords of the tools' schemas
 
 
@@ -111,6 +115,7 @@ class Answer(Request):
         self.n_prompt = self._shown = len(self.ids)  # `_shown`: of prompt and answer
         self._text, self._thinking = bytearray(), bytearray()  # UTF-8: 50,000 pieces as str objects would be 3 MB
         self._piece: Piece | None = None  # for the reader
+        self._stuck = False  # nothing but banned texts can follow
         self._end: StopReason | None = None  # why no token comes after the newest
         self._thought = self._silent = 0  # tokens of thinking; those since the last that showed anything
         self._calls: list[ToolCall] = []
@@ -136,14 +141,20 @@ class Answer(Request):
             return True
         if self.draining:
             return False
-        return self._shown < len(self.ids) or self._end is not None or self._news > self._told
+        return self._shown < self._settled or self._end is not None or self._news > self._told
+
+    @property
+    def _settled(self) -> int:
+        """How many tokens of prompt and answer a reader may see: those that are not taken back any more."""
+        bans = self._spec.bans
+        return len(self.ids) - (bans.pending if bans is not None and self._end is None else 0)
 
     def deliver(self) -> None:
         if self._piece is not None or self.result is not None:
             return
         if self.cancelled:
             self._last("cancelled")
-        elif self._shown < len(self.ids):
+        elif self._shown < self._settled:
             self._show()
         elif self._end is not None:
             self._last(self._end)
@@ -152,7 +163,7 @@ class Answer(Request):
 
     def _deliver_all(self) -> None:
         """The text of all tokens so far; nobody reads the pieces."""
-        while self.result is None and (self._shown < len(self.ids) or self._end is not None):
+        while self.result is None and (self._shown < self._settled or self._end is not None):
             self.deliver()
 
     def take(self) -> Piece | None:
@@ -221,7 +232,16 @@ class Answer(Request):
             if self._spec.max_tokens == 0:
                 return None
         self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
-        return self._check(logits) if self._guessed else self._draw(logits[0], self._history())
+        if self._guessed:
+            return self._check(logits)
+        try:
+            self._stuck = self._spec.bans is not None and self._spec.bans.stuck
+            return None if self._stuck else self._draw(logits[0], self._history())
+        except NumericError:
+            self._stuck = self._spec.bans is not None and bool(self._spec.bans.barred) and bool(np.isfinite(logits[0].max()))
+            if not self._stuck:
+                raise
+            return None
 
     def _history(self) -> array[int]:
         """The tokens so far, without those that are vectors."""
@@ -229,7 +249,10 @@ class Answer(Request):
 
     def _draw(self, logits: npt.NDArray[np.float32], ids: array[int], guess: int | None = None) -> int:
         """`guess`: the token that was guessed, where it was drawn; then the answer's is drawn so that they are often the same."""
-        sampler, drafter = self._spec.sampler, self._spec.drafter
+        sampler, drafter, bans = self._spec.sampler, self._spec.drafter, self._spec.bans
+        if bans is not None and bans.barred:
+            logits = logits.copy()
+            logits[[*bans.barred]] = -np.inf
         if guess is None or drafter is None:
             token = sampler.sample(logits, ids)
         else:
@@ -272,7 +295,7 @@ class Answer(Request):
     def accept(self, token: int | None, started: float) -> None:
         now, before, self.on_step = time.perf_counter(), len(self.ids), None
         if token is None:
-            self._end = "length"
+            self._end = "stop" if self._stuck else "length"
         elif before == self.n_prompt:
             self._first = now - self._asked
         else:
@@ -289,6 +312,10 @@ class Answer(Request):
                 self._spec.sampler.accept(token)
             self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
+        if self._spec.bans is not None and len(self.ids) > before and (n := self._spec.bans.push(self.ids[-1])):
+            self._spec.sampler.rollback(n)
+            del self.ids[-n:], self._logprobs[max(0, len(self._logprobs) - n) :]
+            self._end = None
         if self.draining:
             self._deliver_all()
 
@@ -403,4 +430,5 @@ class Answer(Request):
             parse=self._spec.parse,
             stop_text=self._spec.stops.found if self._spec.stops is not None else None,
             not_enforced=self._spec.not_enforced,
+            prompt_logprobs=self._spec.prompt_logprobs,
         )

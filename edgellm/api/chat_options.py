@@ -25,6 +25,7 @@ class ChatKeywords(GenerationKeywords, total=False):
     template_options: Mapping[str, Any] | None  # what else the template asks for
     think: bool | None  # whether it thinks before it answers; None: as its template has it
     think_budget: int | None  # tokens of thinking at most; then it is closed
+    think_message: str | None  # the sentence that closes it then
 
 
 def generation_part(options: ChatKeywords) -> GenerationKeywords:
@@ -76,6 +77,15 @@ def check_template_options(asked: object) -> Mapping[str, Any]:
 def check_think(asked: object) -> bool | None:
     """The value of `think`. Raises OptionError."""
     return None if asked is None else check_flag("think", asked)
+
+
+def check_message(asked: object, budget: int | None) -> str:
+    """The sentence that closes thinking, "" for none. Raises OptionError."""
+    if asked is not None and budget is None:
+        raise OptionError("think_message needs think_budget, after which it comes; give both.")
+    if asked is not None and not isinstance(asked, str):
+        raise OptionError("is not a text", option="think_message", value=asked, advice="give a str, or None")
+    return asked or ""
 
 
 def check_budget(asked: object) -> int | None:

@@ -30,9 +30,9 @@ class Form:
     names_tokens: bool = False  # it names tokens, which only the vocabulary can tell whether they exist
 
 
-def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None:
-    """The form among the options of a call, None without any. Raises OptionError for several, or one beside texts to stop at, and
-    SchemaError for a faulty one."""
+def find_form(options: Mapping[str, Any], *, stops: bool = False, bans: bool = False) -> Form | None:
+    """The form among the options of a call, None without any. Raises OptionError for several, or one beside texts to stop at or to
+    ban, and SchemaError for a faulty one."""
     given = [name for name in FORMS if options.get(name) is not None]
     if not given:
         return None
@@ -40,6 +40,8 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None
         raise OptionError(f"{' and '.join(given)} were given together; an answer has one form.")
     if stops:
         raise OptionError(f"stop would cut an answer short that {given[0]} describes; leave one of them out.")
+    if bans:
+        raise OptionError(f"ban and {given[0]} were given together; {given[0]} alone says what the answer may contain.")
     value = options[given[0]]
     try:
         form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)

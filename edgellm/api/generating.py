@@ -8,14 +8,15 @@ from typing import Literal, NamedTuple, Unpack, overload
 
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import AsyncTwins
-from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_think, form_of, generation_part
+from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_rounds, check_think, form_of, generation_part
 from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
 from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.infill import generation_part as infill_rest
 from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of
-from edgellm.api.records import Generation
+from edgellm.api.records import Generation, TokenLogprobs
+from edgellm.api.scoring import prompt_logprobs
 from edgellm.api.stream import Stream
 from edgellm.api.tools import MAX_ROUNDS, Toolbox, check_tools, chosen, run_rounds, toolbox
 from edgellm.arguments import check_flag
@@ -30,6 +31,7 @@ from edgellm.loading.image_encoder import Stop, Watch
 from edgellm.loading.loaded import LoadedModel
 from edgellm.loading.tokenizing import answer_decoder
 from edgellm.sampling import Sampler
+from edgellm.sampling.bans import Bans
 
 
 class AnswerSource(NamedTuple):
@@ -78,7 +80,7 @@ class AnswerMaker:
                 limit=limit,
             )
         options = model.sampling_options(**asked.sampling).options
-        needed = asked.stops or asked.turn_ends or asked.form or free or tools  # they need a tokenizer, or raise
+        needed = asked.bans or asked.stops or asked.turn_ends or asked.form or free or tools  # they need a tokenizer, or raise
         tokenizer = model.tokenizer if model.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
         suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
@@ -96,6 +98,7 @@ class AnswerMaker:
         if thinking and tokenizer:
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(max(ids[-1], 0)), whole=asked.form is not None, shown=shown) if tokenizer else None
+        bans = Bans(asked.bans, tokenizer.piece) if asked.bans and tokenizer else None
         spec = AnswerSpec(
             ids,
             asked.max_tokens,
@@ -117,8 +120,10 @@ class AnswerMaker:
             drafter=self.drafts.drafter(
                 asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
             )
-            if vectors is None
+            if vectors is None and bans is None
             else None,
+            bans=bans,
+            prompt_logprobs=_echoed(model, ids, asked, vectors),
             vectors=vectors,
         )
         background = source.background if asked.priority is None else asked.priority == "background"
@@ -126,6 +131,17 @@ class AnswerMaker:
         if vectors is None and not (source.session and source.session.adapters):
             stream.request.recalled = model.recall(ids, spec.kept)
         return stream
+
+
+def _echoed(
+    model: LoadedModel, ids: TokenIds, asked: GenerationOptions, vectors: PromptVectors | None
+) -> tuple[TokenLogprobs, ...] | None:
+    """Log probabilities of the prompt, where they are wanted. Raises OptionError, ModelClosed."""
+    if not asked.echo:
+        return None
+    if vectors is not None:
+        raise OptionError("echo is not possible with images; leave one of them out.")
+    return tuple(prompt_logprobs(model, ids, asked.logprobs or 0))
 
 
 def _kept(model: LoadedModel, messages: Visible | None) -> int | None:
@@ -149,7 +165,9 @@ class Generating(AsyncTwins, Prompting):
         all else), `progress` (a function (done, total), called with patches of images and before each step of a prompt), and the
         fields of SamplingOptions (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in
         `load`. Processors and `progress` may be called in the thread of another call that is computed in the same step. `logprobs`:
-        of each token and so many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`).
+        of each token and so many alternatives, with `echo` of the prompt too (`result.prompt_logprobs`). `ban`: texts that the
+        answer must not contain: it goes back to the token that such a text begins with, and takes another. `stop_loops`: end an
+        answer that repeats itself over and over (off but in `chat`).
         `draft`: guess tokens and check several in one step, while that pays; the answer is the same. "ngram" takes them from what
         was said before, a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with
         this one; without
@@ -217,8 +235,9 @@ class Generating(AsyncTwins, Prompting):
         `result.messages` has what came between. `template_options`: what else the template asks for. `think`: whether a model
         whose template has a switch for it thinks before it answers, None for the template's own default; see the property
         `thinking`. What is thought, between <think> and </think> or other marks, is not part of the answer: it is
-        `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options
-        and errors as in `generate`, and TemplateError where the template does not take the conversation.
+        `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens, with the
+        sentence `think_message` where one is given. Other options and errors as in `generate`, and TemplateError where the template
+        does not take the conversation.
         """
         return self.chat_until(never, messages, stream=stream, **options)
 
@@ -242,6 +261,7 @@ class Generating(AsyncTwins, Prompting):
             n = len(messages)
             return run_rounds(lambda more: self.chat(more, **(again if len(more) == n else later)), messages, tools, rounds)
         think, budget = check_think(options.get("think")), check_budget(options.get("think_budget"))
+        message = check_message(options.get("think_message"), budget)
         wanted = form_of(options.get("response_format"))
         if wanted is not None and options.get("schema") is not None:
             raise OptionError("response_format and schema were given together; an answer has one form.")
@@ -268,6 +288,6 @@ class Generating(AsyncTwins, Prompting):
         if (marks := marks_of(template.source)) is not None:
             stray = budget is not None or model.tokenizer.token_id(marks.close) is not None
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None, stray=stray)
-            free = Free(splitter.inside, think is not False, budget, marks)
+            free = Free(splitter.inside, think is not False, budget, marks, message)
         answer = source.maker.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
         return answer if stream else answer.drain()

@@ -33,6 +33,8 @@ class GenerationKeywords(SamplingKeywords, total=False):
     choices: Sequence[str] | None  # the answer is one of these texts
     regex: str | None  # the answer matches this regular expression, from end to end
     grammar: str | None  # the answer is a `start` of this grammar, in Lark's syntax
+    ban: str | Iterable[str] | None  # texts that the answer does not contain, its thinking neither
+    echo: bool  # log probabilities of the prompt as well: `result.prompt_logprobs`
     logprobs: int | None  # log probabilities of each token, and of so many alternatives
     stop_loops: bool | None  # end answers that repeat themselves; None: in `chat` alone
     # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
@@ -58,6 +60,8 @@ class GenerationOptions:
     stop_loops: bool = False
     draft: str | None = None
     priority: Priority | None = None
+    bans: tuple[str, ...] = ()
+    echo: bool = False
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
 
 
@@ -69,7 +73,8 @@ def parse(
     Raises OptionError, SchemaError, but leaves sampling options to the sampler.
     """
     given = as_texts(options.get("stop"))
-    form = find_form(options, stops=bool(given))
+    bans = as_texts(options.get("ban"), "ban")
+    form = find_form(options, stops=bool(given), bans=bool(bans))
     turn_ends = StopText(more_stops) if more_stops and not form else None  # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
     _check_names(sampling)
@@ -86,6 +91,8 @@ def parse(
         stop_loops if loops is None else check_flag("stop_loops", loops),
         _draft(options.get("draft")),
         None if (priority := options.get("priority")) is None else check_priority(priority),
+        bans,
+        check_flag("echo", options.get("echo", False)),
         turn_ends,
     )
 

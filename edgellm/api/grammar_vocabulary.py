@@ -29,6 +29,7 @@ class Free(NamedTuple):
     may_open: bool
     budget: int | None
     marks: Marks = THINK
+    message: str = ""  # closes thinking whose budget is used up
 
 
 class GrammarVocabulary:
@@ -52,7 +53,8 @@ class GrammarVocabulary:
         channels = Channels(self._channel_tokens(free.marks if free is not None else None), inner)
         if free is not None:
             inside = free.inside or free.marks is HARMONY  # whose messages before the last stand in the place of thinking
-            channels = replace(channels, inside=inside, may_open=free.may_open, budget=free.budget)
+            message = tuple(self._tokenizer.encode_continuation(free.message))
+            channels = replace(channels, inside=inside, may_open=free.may_open, budget=free.budget, message=message)
         if tools is not None:
             first = self._formed(tools.first_call(mark)) if tools.must or inner is not None else None
             channels = replace(channels, calls=self._calls(tools), first=first, once=tools.once)

@@ -18,6 +18,7 @@ from edgellm.api.generation_options import Priority, check_priority
 from edgellm.api.prompting import Prompt, prompt_of
 from edgellm.api.records import LoadStats, TokenLogprobs
 from edgellm.api.rerank import Reranking
+from edgellm.api.scoring import prompt_logprobs, score
 from edgellm.api.vision import encode_image
 from edgellm.arguments import check_progress
 from edgellm.chat import ChatTemplate, Thinking, thinking_of
@@ -26,15 +27,14 @@ from edgellm.chat.images import Source as ImageSource
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.engine import Engine
-from edgellm.engine.prompts import PromptVectors, TokenIds, check_room, checked_ids
+from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
 from edgellm.engine.request import Scoring
-from edgellm.errors import ModelClosed, SessionError
+from edgellm.errors import SessionError
 from edgellm.loading.adapters import Asked
 from edgellm.loading.image_encoder import Progress as ImageProgress
 from edgellm.loading.image_encoder import Rows, Watch
 from edgellm.loading.loaded import LoadedModel, ModelInfo
 from edgellm.sampling import ResolvedOptions, SamplingKeywords
-from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import Tokenizer
 
 
@@ -67,18 +67,19 @@ class Model(Generating, Embedding, Reranking):
         """
         self._loaded.require_writing()
         ids, vectors = self.prompt_of(token_ids, name="token_ids")
-        check_room(len(ids), self.engine.positions)
-        scoring = Scoring(ids, self.n_vocab, vectors)
-        self.engine.run(scoring)
-        if scoring.cancelled:
-            raise ModelClosed(f"{self.path}: the model was closed; load it again.")
-        return scoring.rows
+        rows = np.empty((len(ids), self.n_vocab), np.float32)
+
+        def take(first: int, logits: npt.NDArray[np.float32]) -> None:
+            rows[first : first + len(logits)] = logits
+
+        score(self._loaded, Scoring(ids, take, vectors))
+        return rows
 
     def logprobs(self, token_ids: Sequence[int], top: int = 0) -> list[TokenLogprobs]:
         """Log probabilities of each token but the first, after those before it, with `top` alternatives. Errors as in `logits`."""
         ids = checked_ids(token_ids, self.n_vocab, name="token_ids").tolist()
-        rows = self.logits(ids[:-1]) if len(ids) > 1 else ()
-        return [TokenLogprobs(token, *log_probabilities(row, token, top)) for row, token in zip(rows, ids[1:], strict=True)]
+        self._loaded.require_writing()
+        return prompt_logprobs(self._loaded, np.array(ids, np.int32), top)
 
     def load_stats(self) -> LoadStats:
         """How busy the model is; from any thread, without waiting."""

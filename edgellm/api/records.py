@@ -97,6 +97,7 @@ class Generation:
     `thinking`: what a model has thought between <think> and </think> before it answered a conversation; it is not in `text`.
     `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
     `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of the tools' schemas that their arguments may break.
+    `prompt_logprobs`: of each token of the prompt but the first, with `echo=True`.
     `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
     """
 
@@ -112,6 +113,7 @@ class Generation:
     parse: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
     stop_text: str | None = None
     not_enforced: tuple[str, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
     @property
     def parsed(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgellm.errors import OptionError
+from edgellm.sampling.bans import MAX_BYTES
 
 
 class StopText:
@@ -42,8 +43,8 @@ class StopText:
         return 0
 
 
-def as_texts(stops: object) -> tuple[str, ...]:
-    """The stop texts of one or several. Raises OptionError for what is none."""
+def as_texts(stops: object, option: str = "stop") -> tuple[str, ...]:
+    """One text or several, for stopping or banning. Raises OptionError for what is none."""
     whole = stops is None or isinstance(stops, str | bytes | bytearray)
     try:
         parts = iter(() if stops is None else (stops,) if whole else stops)  # type: ignore[call-overload]  # that is asked here
@@ -53,6 +54,8 @@ def as_texts(stops: object) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str) or not text:
             raise OptionError(
-                "is not a stop text", option="stop", value=text, advice="give a text that is not empty, or a list of them"
+                f"is not a {option} text", option=option, value=text, advice="give a text that is not empty, or a list of them"
             )
+    if option == "ban" and (long := next((text for text in texts if len(text.encode(errors="replace")) > MAX_BYTES), None)):
+        raise OptionError("is too long", option=option, value=long, advice=f"give texts of at most {MAX_BYTES} bytes")
     return texts

@@ -67,14 +67,16 @@ CHAT = (
     generation.MAX_TOKENS,
     *SAMPLING,
     generation.STOP,
+    generation.BAN,
     *LOADING,
     generation.CONTEXT_POLICY,
     generation.THINK,
     generation.THINK_BUDGET,
+    generation.THINK_MESSAGE,
     generation.DRAFT,
 )
 FORM = (generation.SCHEMA, generation.CHOICES, generation.REGEX, generation.GRAMMAR)
-RUN = (*CHAT, *FORM, generation.LOGPROBS)
+RUN = (*CHAT, *FORM, generation.LOGPROBS, generation.ECHO)
 COMPUTE = (loading.THREADS, loading.THREADS_BATCH, loading.BACKEND, loading.KV_TYPE)
 
 
@@ -159,10 +161,10 @@ def _given(typed: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
             yield name, row.meant(value)
 
 
-def _stops(texts: list[str]) -> tuple[str, ...] | None:
-    r"""The texts of --stop, in which \n and \t are what they are in a program. Raises OptionError for ""."""
+def _texts(flag: str, texts: list[str]) -> tuple[str, ...]:
+    r"""The texts of --stop or --ban, in which \n and \t are what they are in a program. Raises OptionError for ""."""
     if "" in texts:
-        raise OptionError("--stop '': give a text of at least one character")
+        raise OptionError(f"{flag} '': give a text of at least one character")
     return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts)
 
 
@@ -182,7 +184,11 @@ def _adapter(text: str) -> tuple[str, float]:
         return text, 1.0
 
 
-_READ: dict[str, Callable[[Any], Any]] = {"stop": _stops, "adapters": adapters}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "stop": functools.partial(_texts, "--stop"),
+    "ban": functools.partial(_texts, "--ban"),
+    "adapters": adapters,
+}
 
 
 def worded(error: EdgeError) -> str:

@@ -99,29 +99,30 @@ class Request:
 
 
 class Scoring(Request):
-    """The logits of every token, in a new conversation."""
+    """The logits of every token, in a new conversation: `take(first, rows)` gets those of each step, valid until the next."""
 
     every_row = True
 
-    def __init__(self, ids: npt.NDArray[np.int32], n_vocab: int, vectors: PromptVectors | None = None) -> None:
+    def __init__(
+        self, ids: npt.NDArray[np.int32], take: Callable[[int, Logits], None], vectors: PromptVectors | None = None
+    ) -> None:
         super().__init__(array("i", ids.tobytes()), preempts_after=0.0)  # a paused stream's conversation stays as it is
         self.vectors = vectors
-        self.rows = np.empty((len(ids), n_vocab), np.float32)
-        self._filled, self._ended = 0, False
+        self._take, self._filled, self._ended = take, 0, False
 
     @property
     def finished(self) -> bool:
-        return self._ended or self._filled == len(self.rows)
+        return self._ended or self._filled == len(self.ids)
 
     @property
     def ready(self) -> bool:
-        return self.cancelled or self._ended or self._filled == len(self.rows)
+        return self.cancelled or self._ended or self._filled == len(self.ids)
 
     def deliver(self) -> None:
         self._ended = True
 
     def sample(self, logits: Logits) -> None:
-        self.rows[self._filled : self._filled + len(logits)] = logits
+        self._take(self._filled, logits)
         self._filled += len(logits)
 
     def end(self) -> None:

@@ -102,5 +102,31 @@ THINK_BUDGET = Option(
     help="End thinking after N tokens.",
     part="chat",
 )
+THINK_MESSAGE = Option(
+    name="think_message",
+    flags=("--think-message",),
+    metavar="TEXT",
+    help="Close thinking with this sentence where --think-budget ends it.",
+    part="chat",
+)
+BAN = Option(
+    name="ban",
+    kind=list,
+    flags=("--ban",),
+    metavar="TEXT",
+    help=r"Never write this text (\n is a line break): the answer goes back to where it began. May be repeated.",
+    part="generation",
+)
+ECHO = Option(
+    name="echo",
+    kind=bool,
+    default=False,
+    flags=("--echo",),
+    help="With --json: log probabilities of the prompt as well, and of the most likely tokens with --logprobs.",
+    part="generation",
+)
 
-GENERATION = (MAX_TOKENS, STOP, CONTEXT_POLICY, DRAFT, SCHEMA, CHOICES, REGEX, GRAMMAR, LOGPROBS, THINK, THINK_BUDGET)
+GENERATION = (
+    *(MAX_TOKENS, STOP, BAN, CONTEXT_POLICY, DRAFT, SCHEMA, CHOICES, REGEX, GRAMMAR, LOGPROBS, ECHO),
+    *(THINK, THINK_BUDGET, THINK_MESSAGE),
+)

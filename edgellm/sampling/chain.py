@@ -158,6 +158,12 @@ class Sampler:
             self._constraint.accept(token)
             self._prepared = False
 
+    def rollback(self, n: int) -> None:
+        """The last `n` tokens are no part of the answer after all."""
+        if self._constraint is not None:
+            self._constraint.rollback(n)
+            self._prepared = False
+
     def sample(self, logits: Logits, history: array[int]) -> int:
         """The next token after `history` (all ids so far) from `logits` (n_vocab,), which are as they were when it returns.
 

@@ -95,7 +95,7 @@ class _Stage(NamedTuple):
     tokens: int = 0  # of thinking, then of the gap
     thinks: bool = True  # in the channel "thinking": this message is one of thinking
     header: bytes | None = None  # of a message, as far as it is written
-    forced: int = 0  # tokens of the closing marker that were forced
+    forced: int = 0  # tokens of the message and the closing marker that were forced
     said: bool = False  # something stands before the tail
     mid_line: bool = False  # also on its first line
     call: TokenConstraint | None = None  # of the call that is being written
@@ -109,7 +109,8 @@ class Channels:
     """The tokens that an answer's channels accept.
 
     `form`: of the text. `first`: the call that the text may be instead, or without a form must be; text behind it is free.
-    `inside`: the prompt has opened the thinking; `may_open`: the answer may. `budget`: tokens of thinking, then it is closed.
+    `inside`: the prompt has opened the thinking; `may_open`: the answer may. `budget`: tokens of thinking, then it is closed,
+    behind the tokens of `message`.
     `once`: nothing follows a call.
     """
 
@@ -120,6 +121,7 @@ class Channels:
     inside: bool = False
     may_open: bool = False
     budget: int | None = None
+    message: tuple[int, ...] = ()
     once: bool = False
 
 
@@ -289,11 +291,12 @@ class ChannelConstraint:
 
     @cached_property
     def _closing(self) -> Sequence[int]:
-        """The tokens that close the thinking; of a message of thinking where a call may follow it."""
-        headers = self._tokens.headers
+        """The tokens that close the thinking, the message before them; of a message of thinking where a call may follow it."""
+        headers, message = self._tokens.headers, self._channels.message
         if headers is None:
-            return self._tokens.closing
-        return headers.ending if self._channels.calls is not None else (*headers.ending, *headers.starting, *self._tokens.closing)
+            return (*message, *self._tokens.closing)
+        ending = (*message, *headers.ending)
+        return ending if self._channels.calls is not None else (*ending, *headers.starting, *self._tokens.closing)
 
     def _closes(self, state: _Stage) -> bool:
         """Whether the budget is used up."""

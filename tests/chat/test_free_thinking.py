@@ -192,3 +192,17 @@ def test_a_chat_that_repeats_itself_ends_with_the_reason(model: edgellm.Model) -
     assert model.chat(ASK, think=False, stop_loops=False, **looping).stop_reason == "length"
     assert model.generate("hello", **looping).stop_reason == "length"
     assert model.generate("hello", stop_loops=True, **looping).stop_reason == "loop"
+
+
+def test_a_sentence_closes_thinking_whose_budget_is_used_up(model: edgellm.Model) -> None:
+    message = "\n\nTime is up; I answer now."
+    for seed in range(3):
+        answer = model.chat(
+            ASK, template_options={"opened": True}, think_budget=5, think_message=message, seed=seed, max_tokens=100, **HOT
+        )
+        assert answer.thinking.endswith(message.rstrip()) or answer.thinking.endswith(message)
+        assert message.strip() not in answer.text
+    with pytest.raises(OptionError, match="think_message needs think_budget"):
+        model.chat(ASK, think_message=message)
+    with pytest.raises(OptionError, match="think_message=3"):
+        model.chat(ASK, think_budget=3, think_message=3)  # type: ignore[call-overload]  # what is tested

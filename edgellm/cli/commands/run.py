@@ -101,8 +101,8 @@ def run(
     raw = raw or suffix is not None
     prompt = _with_file(prompt, file, raw)
     wanted = form(chosen.values)
-    if "logprobs" in chosen.values and not json_:
-        raise OptionError("--logprobs needs --json")
+    if alone := next((name for name in ("logprobs", "echo") if name in chosen.values and not json_), None):
+        raise OptionError(f"--{alone} needs --json")
     piped = PipedText()
     if prompt is None:
         check(model)  # before anybody is asked for a prompt
@@ -187,7 +187,11 @@ def _report(name: str, result: Generation, model: Model, sampling: Mapping[str, 
             "seed": result.seed,
             "options": sampling,
             "stats": dataclasses.asdict(stats) | speeds,
-            **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
+            **{
+                name: [_logprobs(each, model) for each in found]
+                for name, found in (("logprobs", result.logprobs), ("prompt_logprobs", result.prompt_logprobs))
+                if found is not None
+            },
         },
         indent=2,
     )

@@ -23,7 +23,6 @@ from edgellm.server.streaming import SSE, Begin, Chunks, choices, merged, stream
 
 USUAL_TOKENS = 16  # of an answer whose request sets no limit, as OpenAI has it
 MOST_PROMPTS = 64
-MOST_LOGITS = 1 << 30  # bytes of a prompt's logits
 
 
 class CompletionBody(Sampled):
@@ -152,8 +151,6 @@ async def _choice(model: Model, body: CompletionBody, ids: list[int], answer: Ge
     if body.logprobs is not None:
         found: list[Any] = list(answer.logprobs or ())
         if body.echo:
-            if len(ids) * model.n_vocab * 4 > MOST_LOGITS:
-                raise Problem(400, "the prompt is too long for echo with logprobs; shorten it.")
             found = [None, *await asyncio.to_thread(model.logprobs, ids, body.logprobs), *found]
         logprobs = _logprobs(model, found, 0 if body.echo else len(text), first=ids[0] if body.echo else None)
     return {"text": text + answer.text, "index": index, "logprobs": logprobs, "finish_reason": FINISH[answer.stop_reason]}
