@@ -17,6 +17,7 @@ from edgellm.server.settings import Settings
 
 log = logging.getLogger("edgellm.server")
 MOST_NAME, MOST_NAMES = 300, 1000
+STOP_AGAIN = 0.05  # seconds between two looks for answers that are to end
 LISTED_SECONDS = 5.0  # that a look at the disk counts
 
 
@@ -69,16 +70,18 @@ class Models:
         first = next(iter(self._served.values()))
         return await self._load(first)
 
-    def stop(self) -> None:
-        """End the answers under way, and begin no other."""
+    async def stop(self) -> None:
+        """Begin no other answer, and end those under way, also those whose prompt is being encoded; until it is cancelled."""
         self._stopped = True
-        for loaded in self.loaded.values():
-            loaded.model.cancel()
+        for task in self._loads.values():
+            task.cancel()
+        while True:
+            for loaded in self.loaded.values():
+                loaded.model.cancel()
+            await asyncio.sleep(STOP_AGAIN)
 
     async def close(self) -> None:
         """Unload all."""
-        for task in self._loads.values():
-            task.cancel()
         for loaded in list(self.loaded.values()):
             self._close(loaded)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -150,8 +153,7 @@ class Models:
 
         Raises Problem, and what `edgellm.load` raises.
         """
-        if self._stopped:
-            raise Problem(503, "the server is stopping.", code="server_stopping", headers={"connection": "close"})
+        self._check_running()
         offered = await self.find(name)
         loaded = self.loaded.get(offered.source)
         while loaded is None or loaded.model.closed:
@@ -159,7 +161,12 @@ class Models:
             if task is None:
                 task = self._loads[offered.source] = asyncio.create_task(self._load(offered))
                 task.add_done_callback(lambda done, source=offered.source: self._loads.pop(source, None))  # type: ignore[misc]
-            loaded = await asyncio.shield(task)  # a client that leaves does not stop the loading, for which others may wait
+            try:
+                loaded = await asyncio.shield(task)  # a client that leaves does not stop the loading, for which others may wait
+            except asyncio.CancelledError:
+                self._check_running()
+                raise
+        self._check_running()
         loaded.users += 1
         self.loaded[offered.source] = self.loaded.pop(offered.source, loaded)
         try:
@@ -167,6 +174,11 @@ class Models:
         finally:
             loaded.users -= 1
             self.release(loaded, self._settings.keep_alive if keep_alive == -1.0 else keep_alive)
+
+    def _check_running(self) -> None:
+        """Raises Problem once the server was told to stop."""
+        if self._stopped:
+            raise Problem(503, "the server is stopping.", code="server_stopping", headers={"connection": "close"})
 
     def release(self, loaded: Loaded, keep_alive: float | None) -> None:
         """An answer is complete: unload the model after `keep_alive` seconds without another one."""

@@ -21,7 +21,15 @@ from edgellm.server.protocol import Protocol
 from edgellm.server.settings import IDLE_SECONDS, MOST_HEADERS, STOP_SECONDS, Settings
 
 BACKLOG = 1024
+THREADS = "edgellm-server"  # what they are called
 WORKERS = 3  # threads that load models, tokenize prompts and look at the disk
+
+
+class Workers(ThreadPoolExecutor):
+    """Threads of which one that loads a model is not waited for when the server ends."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 class Server(uvicorn.Server):
@@ -32,8 +40,11 @@ class Server(uvicorn.Server):
         self.models = models
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.models.stop()
-        await super().shutdown(sockets)
+        stopping = asyncio.create_task(self.models.stop())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            stopping.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:  # uvicorn's raises the signal again
@@ -62,7 +73,7 @@ def serve(settings: Settings, started: Callable[[str, Server], None]) -> None:
 
 
 async def _serve(settings: Settings, listener: socket.socket, started: Callable[[Server], None]) -> None:
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WORKERS, "edgellm-server"))
+    asyncio.get_running_loop().set_default_executor(Workers(WORKERS, THREADS))
     models = Models(settings)
     config = uvicorn.Config(
         create_app(models, settings),

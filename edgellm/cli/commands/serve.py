@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
+import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +21,7 @@ from edgellm.options.loading import PINNED
 from edgellm.options.serving import PORT
 
 SERVED = {"parallel": 4, "queue": 64, "prefix_cache": "4G"}  # unless options say otherwise
+IDLE = 0.1  # seconds in which a thread that has nothing to do ends
 MOST_KEY = 4096  # characters of a file with an API key
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -71,6 +75,7 @@ def serve(
         -d '{"messages": [{"role": "user", "content": "Hello"}]}'
     """
     try:
+        from edgellm.server.run import THREADS
         from edgellm.server.run import serve as run
     except ModuleNotFoundError as error:
         raise BackendError(f"edgellm serve needs {error.name}; install it with: pip install 'edgellm[serve]'") from error
@@ -91,6 +96,12 @@ def serve(
     _log_to_stderr()
     run(settings, lambda address, server: _started(address, settings.models[0], is_local=settings.is_local))
     say("stopped")
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    for thread in workers:
+        thread.join(IDLE)
+    if any(thread.is_alive() for thread in workers):  # a model is being loaded, for nobody now
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _started(address: str, model: str, *, is_local: bool) -> None:
