@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from edgellm.server.problems import Problem
-from edgellm.server.settings import MOST_BODY, MOST_DEPTH
+from edgellm.server.settings import MOST_BODIES, MOST_BODY, MOST_DEPTH, SMALL_BODY
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -21,23 +21,38 @@ class ClientGone(Exception):
 async def read(request: Request, kind: type[Body]) -> Body:
     """The body as a `kind`. Raises Problem: too long, no JSON, or of another shape; ClientGone."""
     try:
-        return kind.model_validate(parse(await _bytes(request)))
+        return kind.model_validate(parse(await RECEIVING.bytes(request)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "lax", "json")))
         raise Problem(400, f"{where or 'the body'}: {first['msg']}.", code="invalid_value") from error
 
 
-async def _bytes(request: Request) -> bytes:
-    body = bytearray()
-    try:
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_BODY:
-                raise too_long()
-    except ClientDisconnect as gone:
-        raise ClientGone from gone
-    return bytes(body)
+class Receiving:
+    """Bytes of all bodies that are being received, so that many large ones do not fill the memory."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    async def bytes(self, request: Request) -> bytes:
+        """A body. Raises Problem for one that is too long, or where too many are large; ClientGone."""
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                self._total += len(part)
+                body += part
+                if len(body) > MOST_BODY:
+                    raise too_long()
+                if self._total > MOST_BODIES and len(body) > SMALL_BODY:
+                    raise Problem(503, "too many large bodies arrive at once; try again.", headers=BUSY)
+        except ClientDisconnect as gone:
+            raise ClientGone from gone
+        finally:
+            self._total -= len(body)
+        return bytes(body)
+
+
+RECEIVING, BUSY = Receiving(), {"connection": "close", "retry-after": "2"}
 
 
 def too_long() -> Problem:

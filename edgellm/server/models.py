@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 import edgellm
 from edgellm import InstalledModel, Model, NotEnoughMemory
 from edgellm.server.problems import Problem
-from edgellm.server.settings import Settings
+from edgellm.server.settings import LOOK_SECONDS, LOW_MEMORY, Settings
 
 log = logging.getLogger("edgellm.server")
 MOST_NAME, MOST_NAMES = 300, 1000
@@ -79,6 +81,16 @@ class Models:
             for loaded in self.loaded.values():
                 loaded.model.cancel()
             await asyncio.sleep(STOP_AGAIN)
+
+    async def watch(self) -> None:
+        """Unload models that write nothing where the machine's memory becomes short, least recently used first; until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            memory = psutil.virtual_memory()
+            idle = next((each for each in self.loaded.values() if not each.users), None)
+            if idle is not None and memory.available < LOW_MEMORY * memory.total:
+                log.info("unloaded %s, for memory is short", idle.name)
+                await asyncio.wait((self._close(idle),))
 
     async def close(self) -> None:
         """Unload all."""

@@ -89,11 +89,13 @@ async def _serve(settings: Settings, listener: socket.socket, started: Callable[
         headers=[("x-content-type-options", "nosniff")],
     )
     server = Server(config, models)
+    watching = asyncio.create_task(models.watch())
     try:
         await models.start()
         started(server)
         await server.serve([listener])
     finally:
+        watching.cancel()
         await models.close()
 
 

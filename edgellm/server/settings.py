@@ -10,7 +10,9 @@ from typing import Any  # Any: options of load
 
 from edgellm import OptionError
 
-MOST_BODY = 4 << 20  # bytes of a request's body
+MOST_BODY = 32 << 20  # bytes of a request's body, pictures in it included
+MOST_BODIES = 192 << 20  # bytes of all bodies that are being received
+SMALL_BODY = 1 << 20  # bytes of a body that is always received
 MOST_DEPTH = 64  # of JSON
 MOST_HEADERS = 16 << 10  # bytes of a request's head
 REQUEST_SECONDS = 30.0  # for a request's head and body together
@@ -18,6 +20,8 @@ STALL_SECONDS = 30.0  # that a client may leave a full connection unread
 IDLE_SECONDS = 75  # that a connection is kept between two requests
 PING_SECONDS = 5.0  # between two signs of life while a prompt is read
 PROGRESS_SECONDS = 0.5  # between two reports of how far it is read, where the protocol has a place for them
+LOW_MEMORY = 0.05  # of the machine's memory: with less than that free, models that write nothing are unloaded
+LOOK_SECONDS = 5.0  # between two looks at the memory
 STOP_SECONDS = 2  # for answers under way, once the server is told to stop
 
 
