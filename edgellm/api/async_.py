@@ -11,7 +11,8 @@ from edgellm.api.chat_options import ChatKeywords
 from edgellm.api.generation_options import GenerationKeywords
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.prompting import Prompt
-from edgellm.api.records import Event, Generation, PromptRead
+from edgellm.api.records import Event, Eviction, Generation, PromptRead
+from edgellm.api.rounds import Rounds, in_loop
 from edgellm.api.stream import EventMaker, Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
@@ -41,9 +42,7 @@ class _Generator(Protocol):
     @overload
     def infill(self, prefix: str, suffix: str, *, stream: Literal[True], **options: Unpack[InfillKeywords]) -> Stream: ...
 
-    def chat(
-        self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
-    ) -> Generation: ...
+    def rounds(self, messages: Sequence[Message], options: ChatKeywords) -> Rounds: ...
 
 
 class AsyncTwins:
@@ -96,12 +95,16 @@ class AsyncTwins:
     ) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         stream = check_flag("stream", stream)
-        if check_flag("run_tools", options.get("run_tools", False)) and not stream:
-            from asyncio import to_thread
-
-            return await to_thread(lambda: self.chat(messages, **options))
-        answer = AsyncStream(lambda given_up: cast(Stream, self.chat_until(given_up, messages, stream=True, **options)))
+        answer: AsyncStream
+        if check_flag("run_tools", options.get("run_tools", False)):
+            answer = AsyncRoundStream(lambda: self.rounds(messages, options), lambda *asked: _begun(self, *asked), options)
+        else:
+            answer = _begun(self, messages, options)
         return answer if stream else await answer.drain()
+
+
+def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords) -> AsyncStream:
+    return AsyncStream(lambda given_up: cast(Stream, model.chat_until(given_up, messages, stream=True, **options)))
 
 
 class AsyncStream:
@@ -161,11 +164,14 @@ class AsyncStream:
 
     async def events(self) -> AsyncIterator[Event]:
         """As `Stream.events`."""
-        self._reports, maker = True, EventMaker(lambda: self._started().evicted())
+        self._reports, maker = True, EventMaker(self._evicted)
         while (item := await self._next()) is not None:
             for event in maker.push(item):
                 yield event
         yield Event("done", result=self.result)
+
+    def _evicted(self) -> Eviction | None:
+        return self._started().evicted()
 
     async def drain(self) -> Generation:
         """Read to the end and return the result. Raises what the twin raises."""
@@ -192,3 +198,59 @@ class AsyncStream:
     def __del__(self) -> None:
         if self._worker is not None:
             self._worker.cancel()
+
+
+class AsyncRoundStream(AsyncStream):
+    """The pieces of all rounds; between them tools are called: coroutines in the running loop, plain functions in threads."""
+
+    def __init__(
+        self, rounds: Callable[[], Rounds], ask: Callable[[Sequence[Message], ChatKeywords], AsyncStream], options: ChatKeywords
+    ) -> None:
+        self._make, self._ask, self._options = rounds, ask, options
+        self._rounds: Rounds | None = None
+        self._stream: AsyncStream | None = None
+        self._worker = None
+        self._result: Generation | None = None
+        self._failed = self._reports = self._drains = self._stopped = False
+
+    def _now(self) -> tuple[Rounds, AsyncStream]:
+        """The answer that is being written."""
+        rounds = self._rounds = self._rounds or self._make()
+        if self._stream is None:
+            self._stream = self._ask(rounds.messages, rounds.options(self._options))
+            self._stream._reports, self._stream._drains = self._reports, self._drains
+        return rounds, self._stream
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._stream.prompt_tokens if self._stream is not None else 0
+
+    def _evicted(self) -> Eviction | None:
+        return self._stream._evicted() if self._stream is not None else None
+
+    async def _next(self) -> Piece | PromptRead | None:
+        while self._result is None:
+            rounds, stream = self._now()
+            if (item := await stream._next()) is not None:
+                return item
+            if stream._failed:
+                return None
+            self._result, self._stream = rounds.finished(stream.result), None
+            for call in stream.result.tool_calls if self._result is None else ():
+                await in_loop(rounds.carry_out(call))
+        return None
+
+    async def aclose(self) -> None:
+        if self._result is None:
+            rounds, stream = self._now()
+            await stream.aclose()
+            self._result = rounds.finished(stream.result)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            await self.aclose()
+        elif self._stream is not None:
+            await self._stream.__aexit__(kind, error, trace)
+
+    def __del__(self) -> None:
+        return  # the answer that is being written ends itself

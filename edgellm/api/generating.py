@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Unpack, overload
 
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import AsyncTwins
-from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_rounds, check_think, form_of, generation_part
+from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_think, form_of, generation_part
 from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
 from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
@@ -16,9 +16,10 @@ from edgellm.api.infill import InfillKeywords
 from edgellm.api.infill import generation_part as infill_rest
 from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of
 from edgellm.api.records import Generation, TokenLogprobs
+from edgellm.api.rounds import Rounds, RoundStream, rounds_of
 from edgellm.api.scoring import prompt_logprobs
 from edgellm.api.stream import Stream
-from edgellm.api.tools import MAX_ROUNDS, Toolbox, check_tools, chosen, run_rounds, toolbox
+from edgellm.api.tools import Toolbox, check_tools, chosen, toolbox
 from edgellm.arguments import check_flag
 from edgellm.backends.base import never
 from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
@@ -241,6 +242,14 @@ class Generating(AsyncTwins, Prompting):
         """
         return self.chat_until(never, messages, stream=stream, **options)
 
+    def rounds(self, messages: Sequence[Message], options: ChatKeywords) -> Rounds:
+        """The rounds of `chat` with `run_tools`. Errors as there."""
+        check_messages(messages)
+        given, model = check_tools(options.get("tools")), self._source().maker.model
+        template = model.tool_template if given else model.template
+        tools = chosen(toolbox(given, template), options.get("tool_choice"), options.get("parallel_tool_calls"))
+        return rounds_of(messages, tools, options)
+
     def chat_until(
         self, given_up: Stop, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
     ) -> Generation | Stream:
@@ -253,13 +262,9 @@ class Generating(AsyncTwins, Prompting):
         template = model.tool_template if given else model.template
         tools = chosen(toolbox(given, template), options.get("tool_choice"), options.get("parallel_tool_calls"))
         if runs:
-            if stream or tools is None:
-                raise OptionError("run_tools needs tools, and no stream=True: read the calls of a stream from its events.")
-            again: ChatKeywords = {**options, "run_tools": False}
-            rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
-            later: ChatKeywords = {**again, "tool_choice": None}  # a call that must come comes first
-            n = len(messages)
-            return run_rounds(lambda more: self.chat(more, **(again if len(more) == n else later)), messages, tools, rounds)
+            rounds = rounds_of(messages, tools, options)
+            in_rounds = RoundStream(rounds, lambda: self.chat(rounds.messages, stream=True, **rounds.options(options)))
+            return in_rounds if stream else in_rounds.drain()
         think, budget = check_think(options.get("think")), check_budget(options.get("think_budget"))
         message = check_message(options.get("think_message"), budget)
         wanted = form_of(options.get("response_format"))

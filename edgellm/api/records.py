@@ -87,6 +87,13 @@ class Stats:
         return (self.prompt_tokens - self.cached_tokens) / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
 
 
+class ToolError(NamedTuple):
+    """A call whose function raised an exception, of which the model was told."""
+
+    call: ToolCall
+    error: Exception
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A finished answer.
@@ -98,6 +105,7 @@ class Generation:
     `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
     `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of the tools' schemas that their arguments may break.
     `prompt_logprobs`: of each token of the prompt but the first, with `echo=True`.
+    `tool_errors`: exceptions of functions that were called.
     `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
     """
 
@@ -114,6 +122,7 @@ class Generation:
     stop_text: str | None = None
     not_enforced: tuple[str, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    tool_errors: tuple[ToolError, ...] = ()
 
     @property
     def parsed(self) -> Any:

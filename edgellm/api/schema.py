@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import itertools
 import json
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from edgellm.api.schema_values import LONG, check_values, move_within
+from edgellm.api.typed import TEXTS
 from edgellm.chat.schemas import ANNOTATIONS, ENFORCED, LISTS, MAPPINGS, MAX_DEPTH, held, mapped, moved
 from edgellm.errors import SchemaError, shown
 
@@ -117,10 +119,9 @@ def schema_of(given: object) -> Schema:
 
 def parameters_of(function: Callable[..., object]) -> Schema:
     """The schema of a function's arguments by name. Raises SchemaError for types that JSON has no word for."""
-    name = getattr(function, "__name__", "function")
+    name = name_of(function)
     try:
-        hints = get_type_hints(function, include_extras=True)
-        signature = inspect.signature(function)
+        hints, signature = hints_of(function), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error:
         raise SchemaError(f"the signature of {name} cannot be read ({error}); give a function with plain type hints.") from error
     definitions = _Definitions()
@@ -133,6 +134,20 @@ def parameters_of(function: Callable[..., object]) -> Schema:
         properties[parameter.name] = _of_type(hints.get(parameter.name, kind), definitions)
     required = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
     return definitions.added_to({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name of a function, of what a functools.partial calls, or of a callable object's class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def hints_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations of what `name_of` names."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return get_type_hints(function if inspect.isroutine(function) else type(function).__call__, include_extras=True)
 
 
 class _Definitions:
@@ -186,7 +201,12 @@ def _of_type(hint: Any, definitions: _Definitions) -> Schema:  # Any: type hints
     if origin is tuple or hint is tuple:
         return _of_tuple(arguments, definitions)
     if origin in (dict, Mapping):
+        if get_origin(arguments[0]) is Literal:
+            each = _of_type(arguments[1], definitions)
+            return {"type": "object", "properties": dict.fromkeys(get_args(arguments[0]), each), "additionalProperties": False}
         return {"type": "object", "additionalProperties": _of_type(arguments[1], definitions)}
+    if isinstance(hint, type) and hint in TEXTS:
+        return {"type": "string", **TEXTS[hint][0]}
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return {"enum": [member.value for member in hint]}
     if is_pydantic(hint):

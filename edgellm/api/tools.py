@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
+from edgellm.api.docstrings import docstring_of
 from edgellm.api.form import Form, check_grammar
-from edgellm.api.records import Generation
-from edgellm.api.schema import as_json, parameters_of
+from edgellm.api.schema import as_json, name_of, parameters_of
 from edgellm.arguments import check_flag
 from edgellm.chat.families import (
     CallSplitter,
@@ -27,8 +24,8 @@ from edgellm.chat.families import (
 )
 from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced
 from edgellm.chat.shape import shape_of
-from edgellm.chat.templates import ChatTemplate, Message
-from edgellm.chat.tools import Tool, ToolCall
+from edgellm.chat.templates import ChatTemplate
+from edgellm.chat.tools import Tool
 from edgellm.errors import OptionError, SchemaError, TemplateError, shown
 from edgellm.tokenizer import Tokenizer
 
@@ -136,16 +133,13 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
 
 
 def _of_function(function: Function) -> Tool:
-    """A tool of a signature and its docstring: the first paragraph, and lines "name: what it is" for arguments."""
-    parameters = parameters_of(function)
-    text = inspect.getdoc(function) or ""
-    described = dict(line.strip().split(":", 1) for line in text.splitlines() if ":" in line)
+    """A tool of a signature and its docstring."""
+    parameters, described = parameters_of(function), docstring_of(function)
     for name, schema in parameters["properties"].items():
-        if name in described and described[name].strip():
-            schema.setdefault("description", described[name].strip())
-    tool = Tool(function.__name__, " ".join(text.split("\n\n")[0].split()), parameters)
+        if text := described.arguments.get(name):
+            schema.setdefault("description", text)
     as_json(parameters)
-    return tool
+    return Tool(name_of(function), described.summary, parameters)
 
 
 def _of_description(given: object) -> Tool:
@@ -168,48 +162,3 @@ def _of_description(given: object) -> Tool:
 def _is_object(parameters: Mapping[str, Any]) -> bool:
     kind = parameters.get("type") or "object"
     return kind == "object" or (isinstance(kind, list | tuple) and "object" in kind)
-
-
-def run_rounds(
-    ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox, max_rounds: int
-) -> Generation:
-    """Answers of `ask`, with the results of the calls in between, until one calls nothing, or what cannot be called here."""
-    added = list[Message]()
-    if name := next((name for name, function in tools.functions.items() if iscoroutinefunction(function)), None):
-        raise OptionError(
-            f"run_tools cannot call {name}, a coroutine function; give a plain function, or leave run_tools out and "
-            "await it yourself."
-        )
-    while True:
-        answer = ask([*messages, *added])
-        may_call = all(call.name in tools.functions or not _known(call, tools) for call in answer.tool_calls)
-        if not answer.tool_calls or not may_call or max_rounds == 0:
-            return replace(answer, messages=tuple(added))
-        max_rounds -= 1
-        thought = {"reasoning_content": answer.thinking} if answer.thinking else {}
-        calls = [call.message for call in answer.tool_calls]
-        added.append({"role": "assistant", "content": answer.text, **thought, "tool_calls": calls})
-        for call in answer.tool_calls:
-            added.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": _result(call, tools)})
-
-
-def _known(call: ToolCall, tools: Toolbox) -> bool:
-    return any(tool.name == call.name for tool in tools.tools)
-
-
-def _result(call: ToolCall, tools: Toolbox) -> str:
-    """The result of a function as text; an exception is reported to the model. Raises OptionError for what JSON cannot hold."""
-    function = tools.functions.get(call.name)
-    if function is None:
-        return f"error: there is no tool {call.name}; there are {', '.join(tools.functions)}"
-    try:
-        found = function(**call.arguments)
-    except Exception as error:
-        return f"error: {type(error).__name__}: {error}"
-    try:
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str, allow_nan=False)
-    except (ValueError, TypeError, RecursionError) as error:
-        why = "JSON has no NaN and no infinity" if "float values" in str(error) else str(error).rstrip(".")
-        raise OptionError(
-            f"{call.name} returned {shown(found)}, which is no JSON ({why}); return a text, or None for a missing number."
-        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,12 @@ from call_formats import BY_NAME, MARKS, TEMPLATE, TOOLS, Begins, dsml, split, t
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.records import Generation
-from edgellm.api.tools import run_rounds, toolbox
+from edgellm.api.tools import toolbox
 from edgellm.chat.families import CallSplitter, _splitter, command, deepseek, find_format, kimi, unknown_mark
 from edgellm.chat.families._format import literal
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.tools import Tool, ToolCall
+from edgellm.chat.tools import Tool
 from edgellm.errors import OptionError, SchemaError, TemplateError
 from edgellm.tokenizer import StreamDecoder
 
@@ -738,64 +736,6 @@ def test_tools_of_others_are_taken_and_the_rest_is_named(schema: dict[str, Any],
         assert box.tools[0].parameters["properties"]["x"] == schema  # as the model is told
 
 
-def generation(text: str, *calls: ToolCall) -> Generation:
-    return Generation(text, (), "eog", edgellm.Stats(0, 0, 0, 0, 0, 0, 0), 0, tool_calls=calls)
-
-
-def test_calls_are_carried_out_until_there_are_none() -> None:
-    box = toolbox([weather, {"name": "outside"}], template("<tool_call>"))
-    assert box is not None
-    script = [
-        generation("Hm.", ToolCall("weather", {"city": "Rome", "days": 2}, "1"), ToolCall("gone", {}, "2")),
-        generation("", ToolCall("weather", {"town": "Rome"}, "3")),
-        generation("Sunny."),
-    ]
-    asked: list[Any] = []
-
-    def ask(messages: list[Any]) -> Generation:
-        asked.append(messages)
-        return script[len(asked) - 1]
-
-    answer = run_rounds(ask, ASK, box, 10)
-    assert answer.text == "Sunny." and len(asked) == 3 and asked[-1] == [*ASK, *answer.messages]
-    results = [message["content"] for message in answer.messages if message["role"] == "tool"]
-    assert results[0] == "Rome: sun for 2 days" and results[1].startswith("error: there is no tool gone")
-    assert results[2].startswith("error: TypeError") and answer.messages[0]["tool_calls"][0]["function"]["arguments"]["days"] == 2
-    json.dumps(answer.messages)
-
-
-def test_what_was_thought_stays_between_rounds() -> None:
-    box = toolbox([weather], template("<tool_call>"))
-    assert box is not None
-    script = [replace(generation("", ToolCall("weather", {"city": "Rome"}, "1")), thinking="Hm."), generation("Sunny.")]
-    answer = run_rounds(lambda messages: script.pop(0), ASK, box, 10)
-    assert answer.messages[0]["reasoning_content"] == "Hm."
-
-
-def test_results_that_are_no_json_are_refused_in_a_sentence() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    for found, why in ((float("nan"), "NaN"), ({"a": [1, -float("inf")]}, "NaN"), (endless, "Circular"), ({(1, 2): 3}, "keys")):
-
-        def measure(found: Any = found) -> Any:
-            return found
-
-        box = toolbox([measure], template("<tool_call>"))
-        assert box is not None
-        with pytest.raises(OptionError, match=rf"measure returned .*, which is no JSON \(.*{why}.*\); return a text, or None for"):
-            run_rounds(lambda messages: generation("", ToolCall("measure", {}, "1")), ASK, box, 10)
-
-
-def test_coroutine_functions_are_not_run() -> None:
-    async def later(city: str) -> str:
-        return city
-
-    box = toolbox([later], template("<tool_call>"))
-    assert box is not None
-    with pytest.raises(OptionError, match="cannot call later, a coroutine function"):
-        run_rounds(lambda messages: generation(""), ASK, box, 10)
-
-
 def test_a_template_for_tools_is_taken_when_there_are_some(tmp_path: Path) -> None:
     path = tiny_model(
         tmp_path / "m.gguf",
@@ -810,16 +750,6 @@ def test_a_template_for_tools_is_taken_when_there_are_some(tmp_path: Path) -> No
         assert short < 30 < long
 
 
-def test_rounds_are_bounded_and_descriptions_are_the_callers_to_carry_out() -> None:
-    box = toolbox([weather, {"name": "outside"}], template("<tool_call>"))
-    assert box is not None
-    endless = generation("", ToolCall("weather", {"city": "Rome"}, "1"))
-    answer = run_rounds(lambda messages: endless, ASK, box, 3)
-    assert len(answer.messages) == 6 and answer.tool_calls
-    answer = run_rounds(lambda messages: generation("", ToolCall("outside", {}, "1")), ASK, box, 3)
-    assert answer.messages == () and answer.tool_calls[0].name == "outside"
-
-
 def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
     model._loaded.template = template("<tool_call>")
     answer = model.chat(ASK, tools=[weather], run_tools=True, max_rounds=1, max_tokens=30, seed=0)
@@ -827,8 +757,10 @@ def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
     with model.chat(ASK, tools=[weather], stream=True, max_tokens=30, seed=0) as stream:
         events = list(stream.events())
     assert "".join(event.text for event in events if event.kind == "text") == stream.result.text
+    with model.chat(ASK, tools=[weather], run_tools=True, stream=True, max_rounds=2, max_tokens=30, seed=0) as stream:
+        assert [event.kind for event in stream.events()][-1] == "done" and stream.result.stop_reason in ("length", "eog")
     with pytest.raises(OptionError, match="run_tools"):
-        model.chat(ASK, tools=[weather], run_tools=True, stream=True)
+        model.chat(ASK, run_tools=True)
     answer = model.chat(ASK, tools=[weather], choices=["a"], seed=0)
     assert answer.text == "a" or answer.tool_calls
     with pytest.raises(OptionError, match="max_rounds"):
