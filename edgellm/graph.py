@@ -19,14 +19,15 @@ Value = int  # index of a node in its graph
 class RopeSpec:
     """One rotary embedding: everything that its angles depend on, except positions.
 
-    `style`: "norm" rotates neighbours (2i, 2i+1), "neox" rotates (i, i + n_rot/2); dims past `n_rot` stay as they are.
+    `style`: "norm" rotates neighbours (2i, 2i+1), "neox" rotates (i, i + n_rot/2), "axial" does that in each
+    half of the `n_rot` dims, all of the head's; dims past `n_rot` stay as they are.
     Angle of pair i at position p: p * base**(-2i/n_rot) / factors[i] * freq_scale, then YaRN's mix if `yarn` is set.
     cos and sin are multiplied by `magnitude`, and at position p by 1 + growth * log(1 + (p + ahead) // every) if `temperature` says
     so.
     """
 
     n_rot: int
-    style: Literal["norm", "neox"]
+    style: Literal["norm", "neox", "axial"]
     base: float
     freq_scale: float = 1.0  # 1 / linear scaling factor
     factors: str | None = None  # name of an F32 tensor (n_rot/2,) that divides the frequencies

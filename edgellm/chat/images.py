@@ -160,11 +160,18 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
     height, width = pixels.shape[:2]
     if spec.layout == "dynamic":
         return Tiles((resized(pixels, dynamic_size(height, width, spec, most_rows), spec),))
-    if spec.layout == "square":
-        return Tiles((resized(pixels, (spec.size, spec.size), spec),))
-    if spec.layout == "closest_grid_tiles":
-        return _closest_grid_tiles(pixels, spec, most_rows)
-    return _longest_edge_tiles(pixels, spec)
+    if spec.layout == "area":
+        return Tiles((resized(pixels, area_size(height, width, spec, most_rows), spec),))
+    if spec.layout in ("square", "padded_square"):
+        square = _squared(pixels, spec) if spec.layout == "padded_square" else pixels
+        return Tiles((resized(square, (spec.size, spec.size), spec),))
+    cut = {
+        "closest_grid_tiles": _closest_grid_tiles,
+        "nearest_ratio_tiles": _nearest_ratio_tiles,
+        "fitting_tiles": _fitting_tiles,
+        "longest_edge_tiles": _longest_edge_tiles,
+    }
+    return cut[spec.layout](pixels, spec, most_rows)
 
 
 def dynamic_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
@@ -182,6 +189,29 @@ def dynamic_size(height: int, width: int, spec: ImageSpec, most_rows: int | None
     return tall, wide
 
 
+def area_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
+    """Gemma 4 (transformers, image_processing_gemma4.py): multiples that fill the budget, rounded down."""
+    side, most = spec.side_multiple, spec.most_rows if most_rows is None else most_rows
+    factor = math.sqrt(most * side * side / (height * width))
+    tall, wide = (math.floor(factor * each / side) for each in (height, width))
+    if not tall:
+        tall, wide = 1, min(max(width // height, 1), most)
+    elif not wide:
+        tall, wide = min(max(height // width, 1), most), 1
+    return tall * side, wide * side
+
+
+def _squared(pixels: Pixels, spec: ImageSpec) -> Pixels:
+    """LLaVA's expand2square: the picture in the middle of a square."""
+    height, width = pixels.shape[:2]
+    side = max(height, width)
+    square = np.empty((side, side, 3), np.uint8)
+    square[:] = spec.padding
+    top, left = (side - height) // 2, (side - width) // 2
+    square[top : top + height, left : left + width] = pixels
+    return square
+
+
 def resized(pixels: Pixels, size: tuple[int, int], spec: ImageSpec) -> Pixels:
     """Stretched to (height, width), as Pillow's filters do it with bytes."""
     from PIL import Image
@@ -192,7 +222,7 @@ def resized(pixels: Pixels, size: tuple[int, int], spec: ImageSpec) -> Pixels:
     return np.array(Image.fromarray(pixels).resize(size[::-1], resample[spec.resample]))
 
 
-def _longest_edge_tiles(pixels: Pixels, spec: ImageSpec) -> Tiles:
+def _longest_edge_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
     """Idefics 3 (transformers, image_processing_idefics3.py): longer side, then multiples of a tile, then the overview."""
     height, width = pixels.shape[:2]
     ratio, longest = width / height, spec.longest_edge
@@ -235,14 +265,57 @@ def _closest_grid_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) 
     tall, wide = (max(spec.patch, round(each / side) * side) for each in (height, width))
     if tall * wide <= most * side * side * TOLERANCE:
         return Tiles((small,))
-    grids = [(w, h) for w in range(1, MOST_TILES + 1) for h in range(1, MOST_TILES + 1) if LEAST_TILES <= w * h <= MOST_TILES]
+    columns, rows = _nearest_grid(height, width, spec.size, LEAST_TILES, MOST_TILES)
+    large = resized(pixels, (rows * spec.size, columns * spec.size), spec)
+    return Tiles((*_cut(large, spec.size), small), rows, columns)
+
+
+def _nearest_grid(height: int, width: int, size: int, least: int, most: int) -> tuple[int, int]:
+    """Columns and rows of the grid whose proportions come closest: of equal ones the larger, unless it is twice the picture."""
+    grids = [(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if least <= w * h <= most]
     columns, rows, nearest = 1, 1, math.inf
     for w, h in sorted(grids, key=lambda grid: grid[0] * grid[1]):
         away = abs(width / height - w / h)
-        if away < nearest or (away == nearest and width * height > 0.5 * spec.size**2 * w * h):
+        if away < nearest or (away == nearest and width * height > 0.5 * size**2 * w * h):
             columns, rows, nearest = w, h, away
-    large = resized(pixels, (rows * spec.size, columns * spec.size), spec)
-    return Tiles((*_cut(large, spec.size), small), rows, columns)
+    return columns, rows
+
+
+def _nearest_ratio_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """InternVL (transformers, image_processing_got_ocr2.py)."""
+    size = spec.size
+    columns, rows = _nearest_grid(pixels.shape[0], pixels.shape[1], size, spec.least_tiles, _budget(spec, most_rows))
+    large = resized(pixels, (rows * size, columns * size), spec)
+    if rows == columns == 1:
+        return Tiles((large,))
+    return Tiles((*_cut(large, size), resized(pixels, (size, size), spec)), rows, columns)
+
+
+def _budget(spec: ImageSpec, most_rows: int | None) -> int:
+    """Tiles that a picture may have, its overview not counted."""
+    if most_rows is None:
+        return spec.most_tiles
+    return min(max(most_rows * spec.side_multiple**2 // spec.size**2 - 1, spec.least_tiles), spec.most_tiles)
+
+
+def _fitting_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """Llama 4 (transformers, image_processing_llama4.py)."""
+    (height, width), size, most = pixels.shape[:2], spec.size, _budget(spec, most_rows)
+    scales = {(h, w): min(np.float32(h * size / height), np.float32(w * size / width))
+              for h in range(1, most + 1) for w in range(1, most // h + 1)}  # fmt: skip
+    enlarging = [scale for scale in scales.values() if scale >= 1]
+    wanted = min(enlarging) if enlarging else max(scales.values())
+    rows, columns = min((grid for grid in scales if scales[grid] == wanted), key=lambda grid: grid[0] * grid[1])
+    tall, wide = (min(max(each, size), n * size) for each, n in ((height, rows), (width, columns)))
+    if wide / width < tall / height:
+        tall = max(min(math.floor(height * (wide / width)), tall), 1)
+    else:
+        wide = max(min(math.floor(width * (tall / height)), wide), 1)
+    large = np.zeros((rows * size, columns * size, 3), np.uint8)
+    large[:tall, :wide] = resized(pixels, (tall, wide), spec)
+    if rows == columns == 1:
+        return Tiles((large,))
+    return Tiles((*_cut(large, size), resized(pixels, (size, size), spec)), rows, columns)
 
 
 # --- patches ----------------------------------------------------------------------------------------------------------
@@ -263,13 +336,13 @@ def patches(image: Pixels, spec: ImageSpec) -> Patches:
     by_patch = pixels.reshape(grid[0], patch, grid[1], patch, 3).transpose(0, 2, 4, 1, 3)[rows, columns]
     outputs = np.empty(len(order), np.int64)
     outputs[order] = np.arange(len(order)) * merge * merge
-    return Patches(
-        np.ascontiguousarray(by_patch.reshape(len(rows), -1), np.float32),
-        np.stack([rows, columns], axis=1),
-        np.broadcast_to(np.array(grid), (len(rows), 2)),
-        np.repeat(window[order], merge * merge),
-        outputs,
-    )
+    values, places = by_patch.reshape(len(rows), -1), np.stack([rows, columns], axis=1)
+    windows = np.repeat(window[order], merge * merge)
+    if spec.class_row:
+        values, places = np.pad(values, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)), constant_values=-1)
+        windows = np.pad(windows, (0, 1))
+    grids = np.broadcast_to(np.array(grid), (len(places), 2))
+    return Patches(np.ascontiguousarray(values, np.float32), places, grids, windows, outputs)
 
 
 def texts(tiles: Tiles, spec: ImageSpec) -> Iterator[str]:
@@ -278,7 +351,6 @@ def texts(tiles: Tiles, spec: ImageSpec) -> Iterator[str]:
     for row in range(1, tiles.rows + 1):
         for column in range(1, tiles.columns + 1):
             yield before + spec.tile.format(row=row, column=column)
-            before = ""
-        before = spec.row_end
-    yield before + spec.overview if tiles.rows else before + spec.overview.lstrip("\n")
+            before = spec.tile_end if column < tiles.columns else spec.row_end
+    yield before + (spec.overview if tiles.rows else spec.alone)
     yield spec.end

@@ -105,7 +105,7 @@ class ImageEncoder:
         self, pixels: images.Pixels, most_rows: int | None, fingerprint: bytes, stop: Stop, progress: Progress | None
     ) -> EncodedImage:
         tiles, side = images.tiles(pixels, self.spec, most_rows), self.spec.side_multiple
-        found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop, progress)
+        found = self.encode_patches([images.patches(image, self.spec) for image in tiles.images], stop, progress)
         if not all(np.isfinite(rows).all() for rows in found):
             raise NumericError(f"{self.path}: an image became NaN or Inf values; the file may be damaged: fetch it again.")
         before, *after = images.texts(tiles, self.spec)
@@ -136,7 +136,8 @@ class ImageEncoder:
                 self._executable = None
             self._weights.close()
 
-    def _encoded(self, each: Sequence[Patches], stop: Stop, progress: Progress | None) -> list[Rows]:
+    def encode_patches(self, each: Sequence[Patches], stop: Stop = never, progress: Progress | None = None) -> list[Rows]:
+        """The rows of images that are cut into patches. One call at a time."""
         steps, found, done = list(_steps(each)), list[Rows](), 0
         total = sum(len(image.places) for image in each)
         executable = self._prepared(max(map(_slots, steps)), max(sum(len(image.outputs) for image in step) for step in steps))

@@ -323,6 +323,13 @@ def _clamp(run: Run, node: Node, x: Array) -> Array:
     return np.clip(x, -limit, limit)
 
 
+def bounded(g: Builder, x: Value, low: float, high: float) -> Value:
+    """x between two numbers, each of which may be infinite."""
+    if low > -np.inf:
+        x = g.emit("at_least", (x,), g.n(x), limit=low)
+    return x if high == np.inf else g.emit("at_most", (x,), g.n(x), limit=high)
+
+
 def softcap(g: Builder, x: Value, cap: float) -> Value:
     """cap * tanh(x / cap)."""
     return g.emit("softcap", (x,), g.n(x), cap=cap)
@@ -360,6 +367,8 @@ OPS = (
     OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu, fuse=_fuse_product),
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
     OpSpec("clamp", _clamp, attrs=frozenset({"limit"})),
+    OpSpec("at_least", lambda run, node, x: np.maximum(x, np.float32(number(node, "limit"))), attrs=frozenset({"limit"})),
+    OpSpec("at_most", lambda run, node, x: np.minimum(x, np.float32(number(node, "limit"))), attrs=frozenset({"limit"})),
     OpSpec("xielu", _xielu, attrs=frozenset({"alpha_p", "alpha_n", "beta", "eps"})),
     OpSpec("head_columns", _head_columns, attrs=frozenset({"heads", "start", "stop"}), check=_check_head_columns),
     OpSpec("softcap", _softcap, attrs=frozenset({"cap"})),

@@ -30,6 +30,8 @@ def _check_rope(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
         yield f"cannot split {node.n} into {heads} heads"
     elif spec.n_rot % 2 or not 0 < spec.n_rot <= node.n // heads:
         yield f"cannot rotate {spec.n_rot} of {node.n // heads} dims"
+    elif spec.style == "axial" and (spec.n_rot % 4 or spec.n_rot != node.n // heads):
+        yield f"cannot rotate halves of {spec.n_rot} of {node.n // heads} dims"
     elif any(len(each) not in (0, spec.n_rot // 2) for each in (spec.axes, spec.powers)):
         yield f"cannot rotate {spec.n_rot // 2} pairs by {len(spec.axes)} axes and {len(spec.powers)} powers"
     if node.attrs["positions"] not in ("true", "sink"):
@@ -62,6 +64,11 @@ def rotate(run: Run, node: Node, x: Array, positions: Positions) -> Array:
 def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
     """x (..., head_dim) with its first n_rot dims rotated pair by pair; cos and sin broadcast to (..., n_rot/2)."""
     y, half = x.copy(), spec.n_rot // 2
+    if spec.style == "axial":
+        quarter, plain = half // 2, replace(spec, n_rot=half, style="neox")
+        y[..., :half] = turn(x[..., :half], plain, cos[..., :quarter], sin[..., :quarter])
+        y[..., half:] = turn(x[..., half:], plain, cos[..., quarter:], sin[..., quarter:])
+        return y
     a, b = slice(0, spec.n_rot, 2), slice(1, spec.n_rot, 2)
     if spec.style == "neox":
         a, b = slice(0, half), slice(half, spec.n_rot)

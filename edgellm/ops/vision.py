@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, same_length
 
 CHANNELS = 3
-Resize = Literal["corners", "antialias"]
+Resize = Literal["corners", "antialias", "bilinear", "bicubic", "axes"]
+MergeBy = Literal["concat", "channels", "mean"]
+CLASS = "v.class_embd"
 
 
 # --- patches ----------------------------------------------------------------------------------------------------------
@@ -23,9 +25,11 @@ def pixels(g: Builder, side: int) -> Value:
     return g.emit("pixels", (), CHANNELS * side * side)
 
 
-def patch_conv(g: Builder, x: Value, weight: str, n: int, bias: str | None = None) -> Value:
-    """The patch convolution of pixels: their product with the kernel `weight` (n, 3, side, side). Both names are whole."""
-    return g.emit("patch_conv", (x,), n, (weight,) if bias is None else (weight, bias))
+def patch_conv(g: Builder, x: Value, weight: str, n: int, bias: str | None = None, channels: int = CHANNELS) -> Value:
+    """The convolution of squares, whose channels follow each other in rows of x: their product with the kernel `weight`
+    (n, channels, side, side). Both names are whole.
+    """
+    return g.emit("patch_conv", (x,), n, (weight,) if bias is None else (weight, bias), channels=channels)
 
 
 def _patches(run: Run) -> Patches:
@@ -39,18 +43,20 @@ def _check_pixels(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
 
 
 def _check_conv(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    if CHANNELS * _side(inputs[0].n) ** 2 != inputs[0].n:
-        yield f"cannot read {inputs[0].n} values as a patch of {CHANNELS} colours"
+    channels = integer(node, "channels")
+    if channels * _side(inputs[0].n, channels) ** 2 != inputs[0].n:
+        yield f"cannot read {inputs[0].n} values as a square of {channels} channels"
 
 
-def _side(n: int) -> int:
-    return math.isqrt(n // CHANNELS)
+def _side(n: int, channels: int = CHANNELS) -> int:
+    return math.isqrt(n // channels)
 
 
 def _conv_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    side = _side(inputs[0].n)
+    channels = integer(node, "channels")
+    side = _side(inputs[0].n, channels)
     bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], (node.n, CHANNELS, side, side), "matrix"), *bias)
+    return (WeightUse(node.weights[0], (node.n, channels, side, side), "matrix"), *bias)
 
 
 def _conv(run: Run, node: Node, x: Array) -> Array:
@@ -60,25 +66,42 @@ def _conv(run: Run, node: Node, x: Array) -> Array:
 
 
 # --- grid_embed -------------------------------------------------------------------------------------------------------
-def grid_embed(g: Builder, name: str, rows: int, n: int, resize: Resize) -> Value:
-    """Rows of a table of positions (side * side, n), which is resized bilinearly to the grid of each patch's image.
+def grid_embed(
+    g: Builder, name: str, rows: int, n: int, resize: Resize, *, class_at: Literal["first", "last"] | None = None
+) -> Value:
+    """Rows of a table of positions (side * side, n), which is resized to the grid of each patch's image.
 
-    "corners": corners of both grids coincide; "antialias": as Pillow resizes, where a smaller grid averages over the larger one.
+    "corners": bilinearly, so that corners of both grids coincide; "bilinear" and "bicubic": so that edges do, as PyTorch resizes;
+    "antialias": as Pillow does, where a smaller grid averages over the larger one. "axes": the table (2, rows, n) has rows for
+    columns, then for rows of patches, and the two are added.
+
+    `class_at`: the table has a row more, at its beginning or end, for the row at the place (-1, -1): that of the class token, which
+    gets the vector v.class_embd instead of pixels. What the convolution adds to no pixels, its bias, is taken from it again.
     """
-    return g.emit("grid_embed", (), n, (f"{name}.weight",), rows=rows, resize=resize)
+    bias = ("v.patch_embd.bias",) if "v.patch_embd.bias" in g.tensors else ()
+    more = () if class_at is None else (CLASS, *bias)
+    return g.emit("grid_embed", (), n, (f"{name}.weight", *more), rows=rows, resize=resize, class_at=class_at or "")
 
 
 @np.errstate(all="ignore")  # damaged tables give rows that are NaN, which is an error of its own
-def grid_rows(table: Array, patches: Patches, resize: str) -> Array:
-    """The rows (T, n) of `grid_embed`."""
+def grid_rows(patches: Patches, resize: str, class_at: str, table: Array, *vectors: Array) -> Array:
+    """The rows (T, n) of `grid_embed`. `vectors`: that of the class token, and the convolution's bias."""
+    places, table = patches.places, np.asarray(table, np.float32)
+    if resize == "axes":
+        across, down = (table[axis][np.minimum(places[:, 1 - axis], table.shape[1] - 1)] for axis in (0, 1))
+        added: Array = across + down
+        return added
+    rows = np.empty((len(places), table.shape[-1]), np.float32)
+    if class_at:
+        own, table = (table[0], table[1:]) if class_at == "first" else (table[-1], table[:-1])
+        rows[places[:, 0] < 0] = own + vectors[0] - (vectors[1] if len(vectors) > 1 else np.float32(0))
     side = math.isqrt(len(table))
-    square = np.asarray(table, np.float32).reshape(side, side, -1)
-    rows = np.empty((len(patches.places), square.shape[2]), np.float32)
+    square = table.reshape(side, side, -1)
     for grid in sorted({(int(h), int(w)) for h, w in patches.grids.tolist()}):
-        mine = (patches.grids == grid).all(axis=1)
+        mine = (patches.grids == grid).all(axis=1) & (places[:, 0] >= 0)
         down, across = (weights_of(n, side, resize) for n in grid)
         resized = np.einsum("yi,xj,ijn->yxn", down, across, square, optimize=True)
-        rows[mine] = resized[patches.places[mine, 0], patches.places[mine, 1]]
+        rows[mine] = resized[places[mine, 0], places[mine, 1]]
     return rows
 
 
@@ -88,31 +111,49 @@ def weights_of(n: int, side: int, resize: str) -> Array:
         return np.eye(n, dtype=np.float32)
     if resize == "corners":
         at = np.linspace(0, side - 1, n, dtype=np.float32).astype(np.float64)
-        distance, support = np.abs(at[:, None] - np.arange(side)), 1.0
     else:
-        support = max(side / n, 1.0)
-        distance = np.abs((np.arange(n)[:, None] + 0.5) * (side / n) - (np.arange(side) + 0.5))
-    parts: npt.NDArray[np.float64] = np.maximum(1.0 - distance / support, 0.0)
+        at = ((np.arange(n) + 0.5) * (side / n) - 0.5).astype(np.float64)
+    if resize == "bicubic":
+        return _cubic(at, side)
+    support = max(side / n, 1.0) if resize == "antialias" else 1.0
+    if resize == "bilinear":
+        at = np.clip(at, 0.0, side - 1.0)
+    parts: npt.NDArray[np.float64] = np.maximum(1.0 - np.abs(at[:, None] - np.arange(side)) / support, 0.0)
     normal: Array = (parts / parts.sum(axis=1, keepdims=True)).astype(np.float32)
     return normal
 
 
+def _cubic(at: npt.NDArray[np.float64], side: int) -> Array:
+    """PyTorch's bicubic weights (a = -0.75); values beyond the edges are those at them."""
+    a, found, first = -0.75, np.zeros((len(at), side), np.float32), np.floor(at).astype(int)
+    for tap in (-1, 0, 1, 2):
+        x = np.abs(at - first - tap)
+        near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        np.add.at(found, (np.arange(len(at)), np.clip(first + tap, 0, side - 1)), np.where(x <= 1, near, far))
+    return found
+
+
 def _check_grid(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    rows = integer(node, "rows")
-    if math.isqrt(rows) ** 2 != rows or node.attrs["resize"] not in ("corners", "antialias"):
-        yield f"cannot resize {rows} rows by {node.attrs['resize']}"
+    rows, resize = integer(node, "rows"), node.attrs["resize"]
+    if resize not in get_args(Resize) or (resize != "axes" and math.isqrt(rows) ** 2 != rows):
+        yield f"cannot resize {rows} rows by {resize}"
+    if node.attrs["class_at"] not in ("", "first", "last") or bool(node.attrs["class_at"]) != (len(node.weights) > 1):
+        yield f"cannot have a class token at '{node.attrs['class_at']}' of {len(node.weights)} weights"
 
 
 def _grid_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return (WeightUse(node.weights[0], (integer(node, "rows"), node.n), "table", active=0.0),)
+    rows = integer(node, "rows") + bool(node.attrs["class_at"])
+    shape = (2, rows, node.n) if node.attrs["resize"] == "axes" else (rows, node.n)
+    vectors = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
+    return (WeightUse(node.weights[0], shape, "table", active=0.0), *vectors)
 
 
 def _grid(run: Run, node: Node) -> Array:
-    return grid_rows(run.weight(node.weights[0]), _patches(run), str(node.attrs["resize"]))
+    return grid_rows(_patches(run), str(node.attrs["resize"]), str(node.attrs["class_at"]), *map(run.weight, node.weights))
 
 
 # --- merge_rows -------------------------------------------------------------------------------------------------------
-def merge_rows(g: Builder, x: Value, count: int, by: Literal["concat", "channels", "mean"] = "concat") -> Value:
+def merge_rows(g: Builder, x: Value, count: int, by: MergeBy = "concat") -> Value:
     """`count` rows that follow each other as one of those that leave the encoder.
 
     "concat": one after the other; "channels": the first value of each, then the second of each; "mean": their mean.
@@ -124,7 +165,7 @@ def _check_merge(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[s
     count = integer(node, "count")
     if node.n != inputs[0].n * (1 if node.attrs["by"] == "mean" else count):
         yield f"gives {node.n} from {count} rows of {inputs[0].n}"
-    if node.attrs["by"] not in ("concat", "channels", "mean") or inputs[0].rows != "T":
+    if node.attrs["by"] not in get_args(MergeBy) or inputs[0].rows != "T":
         yield f"cannot merge rows {inputs[0].rows} by {node.attrs['by']}"
 
 
@@ -181,7 +222,7 @@ OPS = (
     OpSpec("inject", _inject, attrs=frozenset({"level"}), check=_check_inject),
     OpSpec("project", _project, check=_any, weights=_project_weights, weight_counts=(1,)),
     OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_check_pixels, rows="T"),
-    OpSpec("patch_conv", _conv, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
-    OpSpec("grid_embed", _grid, (0,), frozenset({"rows", "resize"}), _check_grid, _grid_weights, (1,), rows="T"),
+    OpSpec("patch_conv", _conv, attrs=frozenset({"channels"}), check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
+    OpSpec("grid_embed", _grid, (0,), frozenset({"rows", "resize", "class_at"}), _check_grid, _grid_weights, (1, 2, 3), rows="T"),
     OpSpec("merge_rows", _merge, attrs=frozenset({"count", "by"}), check=_check_merge, rows="R"),
 )

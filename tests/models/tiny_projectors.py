@@ -80,7 +80,82 @@ def _pixtral() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 14, "spatial_merge_size": 2}, shapes | _linear("mm.1", OUT, N) | _linear("mm.2", OUT, OUT)
 
 
+def _class_row(shapes: Shapes) -> Shapes:
+    """With a class token, and its row in the table of positions."""
+    places = shapes["v.position_embd.weight"][0]
+    return shapes | {"v.class_embd": (N,), "v.position_embd.weight": (places + 1, N)}
+
+
+def _internvl() -> tuple[dict[str, Any], Shapes]:
+    shapes = _class_row(_vit(8, 64)) | _norm("mm.model.mlp.0", 4 * N)
+    shapes |= {f"v.blk.{layer}.{name}.weight": (N,) for layer in range(LAYERS) for name in ("ls1", "ls2")}
+    keys = {"projector.scale_factor": 2, "patch_size": 8, "image_size": 64, "preproc_max_tiles": 6}
+    return keys, shapes | _linear("mm.model.mlp.1", 40, 4 * N) | _linear("mm.model.mlp.3", OUT, 40)
+
+
+def _llama4() -> tuple[dict[str, Any], Shapes]:
+    shapes = _class_row(_vit(8, 64)) | _norm("v.pre_ln", N) | _norm("v.post_ln", N) | {"v.patch_embd.weight": (N, 192)}
+    del shapes["v.patch_embd.bias"]
+    shapes |= {"mm.model.mlp.1.weight": (40, 4 * N), "mm.model.mlp.2.weight": (40, 40), "mm.model.fc.weight": (OUT, 40)}
+    return {"projector.scale_factor": 2, "patch_size": 8, "image_size": 64}, shapes
+
+
+def _mlp() -> tuple[dict[str, Any], Shapes]:
+    shapes = _class_row(_vit(8, 64)) | _norm("v.pre_ln", N) | _linear("mm.0", 40, N) | _linear("mm.2", OUT, 40)
+    del shapes["v.patch_embd.bias"]
+    return {"patch_size": 8, "image_size": 64, "block_count": LAYERS + 1}, shapes
+
+
+def _gated(patch: int) -> Shapes:
+    """Blocks with RMS norms and gates."""
+    shapes = {name: shape for name, shape in _vit(patch, 1).items() if name.startswith("v.blk") and name.endswith(".weight")}
+    shapes["v.patch_embd.weight"] = (N, 3, patch, patch)
+    return shapes | {f"v.blk.{layer}.ffn_gate.weight": (FF, N) for layer in range(LAYERS)}
+
+
+def _glm4v() -> tuple[dict[str, Any], Shapes]:
+    shapes = _gated(14) | {"v.patch_embd.weight.1": (N, 3, 14, 14), "v.patch_embd.bias": (N,), "v.norm_embd.weight": (N,)}
+    shapes |= {"v.position_embd.weight": (64, N), "v.post_ln.weight": (N,)} | _norm("mm.post_norm", OUT)
+    shapes |= {"mm.patch_merger.weight": (OUT, N, 2, 2), "mm.patch_merger.bias": (OUT,), "mm.model.fc.weight": (OUT, OUT)}
+    return {"patch_size": 14}, shapes | {"mm.up.weight": (40, OUT), "mm.gate.weight": (40, OUT), "mm.down.weight": (OUT, 40)}
+
+
+def _gemma4v() -> tuple[dict[str, Any], Shapes]:
+    shapes = _gated(8) | {"v.position_embd.weight": (2, 64, N), "v.std_bias": (N,), "v.std_scale": (N,)}
+    for layer in range(LAYERS):
+        shapes |= {f"v.blk.{layer}.{name}_post_norm.weight": (N,) for name in ("attn", "ffn")}
+        shapes |= {f"v.blk.{layer}.attn_{name}_norm.weight": (N // 2,) for name in "qk"}
+        shapes |= {f"v.blk.{layer}.attn_q.{bound}": (1,) for bound in ("input_min", "input_max", "output_min", "output_max")}
+    return {"projector.scale_factor": 2, "patch_size": 8}, shapes | {"mm.input_projection.weight": (OUT, N)}
+
+
+def _gemma4uv() -> tuple[dict[str, Any], Shapes]:
+    shapes: Shapes = {"v.patch_embd.weight": (N, 768), "v.patch_embd.bias": (N,), "v.position_embd.weight": (2, 64, N)}
+    for number, width in ((1, 768), (2, N), (3, N)):
+        shapes |= _norm(f"v.patch_norm.{number}", width)
+    keys = {"projector.scale_factor": 2, "patch_size": 8, "block_count": 0, "feed_forward_length": 0, "attention.head_count": 0}
+    return keys, shapes | {"mm.input_projection.weight": (OUT, N)}
+
+
+def _paddleocr() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(14, 64) | _norm("v.post_ln", N) | _norm("mm.input_norm", N)
+    return {"patch_size": 14}, shapes | _linear("mm.1", 4 * N, 4 * N) | _linear("mm.2", OUT, 4 * N)
+
+
+def _kimivl() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _paddleocr()
+    return keys | {"projector.scale_factor": 2}, shapes | _linear("mm.1", 40, 4 * N) | _linear("mm.2", OUT, 40)
+
+
 KINDS = {
+    "internvl": _internvl,
+    "llama4": _llama4,
+    "mlp": _mlp,
+    "glm4v": _glm4v,
+    "gemma4v": _gemma4v,
+    "gemma4uv": _gemma4uv,
+    "paddleocr": _paddleocr,
+    "kimivl": _kimivl,
     "qwen3vl_merger": _qwen3vl,
     "idefics3": _idefics3,
     "gemma3": _gemma3,
@@ -116,6 +191,7 @@ def projector_file(path: Path, kind: str, *, kind_of: str = "F32", seed: int = 0
     for name, shape in shapes.items():
         values = rng.normal(size=shape).astype(np.float32) * (0.1 if len(shape) == 1 else 1 / np.sqrt(np.prod(shape[1:])))
         values += name.endswith(("ln1.weight", "ln2.weight", "norm.weight", "post_ln.weight"))
+        values += 2 * name.endswith("_max") - 2 * name.endswith("_min")
         narrow = kind_of == "F16" and len(shape) == 2 and "position" not in name
         writer.add_tensor(name, values.astype(np.float16 if narrow else np.float32))
     writer.write_header_to_file()

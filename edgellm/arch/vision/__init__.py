@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol, cast
 
 from edgellm.arch.vision._keys import ARCHITECTURE, VisionKeys
@@ -16,6 +18,9 @@ from edgellm.image_spec import ImageSpec
 from edgellm.spec import verify
 
 __all__ = ["ARCHITECTURE", "VisionKeys", "find", "is_projector", "load_encoder", "names"]
+
+
+BATCHED = ("v.position_embd.weight", "v.class_embd")  # may have leading dimensions of 1, as PyTorch's batches
 
 
 class Encoder(Protocol):
@@ -63,6 +68,10 @@ def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
             file=gguf.path,
             field="general.architecture",
         )
+    for name in BATCHED:
+        if (tensor := gguf.tensors.get(name)) is not None and tensor.shape:
+            rest = tuple(itertools.dropwhile(lambda n: n == 1, tensor.shape[:-1]))
+            gguf.tensors[name] = replace(tensor, shape=(*rest, tensor.shape[-1]))
     keys = VisionKeys(gguf)
     encoder = find(keys)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}

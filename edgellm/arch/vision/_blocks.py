@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Literal
 
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
 from edgellm.ops.attention import attend, kv_write
-from edgellm.ops.dense import activation, add, columns, matmul, mul, scaled_by
+from edgellm.ops.dense import activation, add, bounded, columns, matmul, mul, scaled_by
 from edgellm.ops.norm import layer_norm, rms_norm
 from edgellm.ops.rope import rope
 from edgellm.ops.vision import patch_conv, pixels
 
 Norm = Literal["layer", "rms"]
+Style = Literal["neox", "norm", "axial"]
 AfterLayer = Callable[[int, Value], None]
 
 
@@ -25,20 +27,22 @@ def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
     return add(g, y, patch_conv(g, x, "v.patch_embd.weight.1", n)) if still else y
 
 
-def rope_2d(keys: VisionKeys, base: float, *, interleaved: bool = False) -> RopeSpec:
+def rope_2d(
+    keys: VisionKeys, base: float, style: Literal["neox", "norm", "axial"] = "neox", *, interleaved: bool = False
+) -> RopeSpec:
     """The rotation of heads by their patch's row and column: half of the pairs turn by each.
 
-    Both halves have the same frequencies; `interleaved`: of neighbouring dims, the even frequencies for rows and the odd ones for
-    columns (Pixtral).
+    "neox": by rows, then columns (Qwen); "norm" and "axial": by columns, then rows. Both halves have the same frequencies;
+    `interleaved`: the even frequencies for rows and the odd ones for columns (Pixtral).
     """
     if keys.head_dim % 4:
         raise keys.bad("attention.head_count", f"heads of {keys.head_dim} dims cannot turn by rows and columns")
     quarter = keys.head_dim // 4
     powers = [2 * i for i in range(quarter)]
     across = [power + 1 for power in powers] if interleaved else powers
-    return RopeSpec(
-        keys.head_dim, "norm" if interleaved else "neox", base, axes=(0,) * quarter + (1,) * quarter, powers=(*powers, *across)
-    )
+    first = 0 if style == "neox" or interleaved else 1
+    axes = (first,) * quarter + (1 - first,) * quarter
+    return RopeSpec(keys.head_dim, style, base, axes=axes, powers=(*powers, *across))
 
 
 def norm(g: Builder, kind: Norm, x: Value, name: str, eps: float, groups: int = 1) -> Value:
@@ -60,28 +64,54 @@ def blocks(
     windowed: Collection[int] = (),
     n_layers: int | None = None,
     after: AfterLayer | None = None,
+    scale: float | None = None,
+    values_normed: bool = False,
+    gelu: Literal["gelu", "gelu_erf"] = "gelu",
 ) -> Value:
     """Pre-norm blocks of attention both ways and feed-forward. `windowed`: layers whose patches see their window only.
 
-    `n_layers`: fewer than the file has. `after`: called with each layer's number and its output.
+    `n_layers`: fewer than the file has. `after`: called with each layer's number and its output. `scale`: of scores, else that of
+    the heads' length. `values_normed`: values are divided by their root mean square. `gelu`: what files that say `use_gelu` mean.
     """
     heads, dim = keys.n_heads, keys.head_dim
+    act = gelu if keys.activation == "gelu" else keys.activation
+    ln2 = "ln2" if "v.blk.0.ln2.weight" in g.tensors else "attn_post_norm"  # of Llama 4 in files of late converters
     for layer in range(keys.n_layers if n_layers is None else n_layers):
         block = f"v.blk.{layer}"
         q, k, v = _projected(g, keys, block, norm(g, kind, x, f"{block}.ln1", keys.eps))
-        if f"{block}.attn_q_norm.weight" in g.tensors:
-            q = rms_norm(g, q, f"{block}.attn_q_norm", keys.eps, heads)
-            k = rms_norm(g, k, f"{block}.attn_k_norm", keys.eps, heads)
+        q, k = (_of_heads(g, keys, kind, each, f"{block}.{name}") for each, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
         if rotation is not None:
             q, k = rope(g, q, rotation, heads), rope(g, k, rotation, heads)
+        if values_normed:
+            v = rms_norm(g, v, None, keys.eps, heads)
         state = kv_write(g, k, v, KVSpec(heads, dim, dim, causal=False, chunked=layer in windowed))
-        y = matmul(g, attend(g, q, state, heads, dim**-0.5), f"{block}.attn_out", keys.n_embd)
-        x = add(g, x, _scaled(g, y, f"{block}.ls1"))
-        y = _feed_forward(g, keys, block, norm(g, kind, x, f"{block}.ln2", keys.eps))
-        x = add(g, x, _scaled(g, y, f"{block}.ls2"))
+        y = linear(g, keys, attend(g, q, state, heads, dim**-0.5 if scale is None else scale), f"{block}.attn_out", keys.n_embd)
+        y = _scaled(g, y, f"{block}.ls1")
+        x = add(g, x, y if ln2 == "attn_post_norm" else optional_norm(g, kind, y, f"{block}.attn_post_norm", keys.eps))
+        y = _feed_forward(g, keys, block, norm(g, kind, x, f"{block}.{ln2}", keys.eps), act)
+        x = add(g, x, _scaled(g, optional_norm(g, kind, y, f"{block}.ffn_post_norm", keys.eps), f"{block}.ls2"))
+        x = _scaled(g, x, f"{block}.out_scale")
         if after is not None:
             after(layer, x)
     return x
+
+
+def linear(g: Builder, keys: VisionKeys, x: Value, name: str, n: int) -> Value:
+    """A product, whose input and output stay within bounds where the file has some (Gemma 4)."""
+    bounds = [
+        (keys.scalar(f"{name}.{end}_min", -math.inf), keys.scalar(f"{name}.{end}_max", math.inf)) for end in ("input", "output")
+    ]
+    g.leave_out(f"{name}.input_m")
+    g.leave_out(f"{name}.output_m")
+    return bounded(g, matmul(g, bounded(g, x, *bounds[0]), name, n), *bounds[1])
+
+
+def _of_heads(g: Builder, keys: VisionKeys, kind: Norm, x: Value, name: str) -> Value:
+    """The norm of queries or keys, where the file has one: of each head, or of whole rows."""
+    shape = g.tensors.get(f"{name}.weight")
+    if shape is None:
+        return x
+    return rms_norm(g, x, name, keys.eps, keys.n_heads) if shape != (keys.n_embd,) else norm(g, kind, x, name, keys.eps)
 
 
 def _projected(g: Builder, keys: VisionKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
@@ -89,7 +119,8 @@ def _projected(g: Builder, keys: VisionKeys, block: str, x: Value) -> tuple[Valu
     if f"{block}.attn_qkv.weight" in g.tensors:
         qkv = matmul(g, x, f"{block}.attn_qkv", 3 * n)
         return columns(g, qkv, 0, n), columns(g, qkv, n, 2 * n), columns(g, qkv, 2 * n, 3 * n)
-    return matmul(g, x, f"{block}.attn_q", n), matmul(g, x, f"{block}.attn_k", n), matmul(g, x, f"{block}.attn_v", n)
+    q, k, v = (linear(g, keys, x, f"{block}.attn_{name}", n) for name in "qkv")
+    return q, k, v
 
 
 def _scaled(g: Builder, x: Value, name: str) -> Value:
@@ -97,14 +128,14 @@ def _scaled(g: Builder, x: Value, name: str) -> Value:
     return scaled_by(g, x, f"{name}.weight") if f"{name}.weight" in g.tensors else x
 
 
-def _feed_forward(g: Builder, keys: VisionKeys, block: str, x: Value) -> Value:
+def _feed_forward(g: Builder, keys: VisionKeys, block: str, x: Value, act: str) -> Value:
     into, out = ("ffn_down", "ffn_up") if keys.swapped_ffn else ("ffn_up", "ffn_down")
-    up = matmul(g, x, f"{block}.{into}", keys.n_ff)
+    up = linear(g, keys, x, f"{block}.{into}", keys.n_ff)
     if f"{block}.ffn_gate.weight" in g.tensors:
-        up = mul(g, activation(g, keys.activation, matmul(g, x, f"{block}.ffn_gate", keys.n_ff)), up)
+        up = mul(g, activation(g, act, linear(g, keys, x, f"{block}.ffn_gate", keys.n_ff)), up)
     else:
-        up = activation(g, keys.activation, up)
-    return matmul(g, up, f"{block}.{out}", keys.n_embd)
+        up = activation(g, act, up)
+    return linear(g, keys, up, f"{block}.{out}", keys.n_embd)
 
 
 def two_products(g: Builder, x: Value, first: str, second: str, n: int, n_out: int, act: str = "gelu_erf") -> Value:

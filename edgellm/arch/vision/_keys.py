@@ -15,6 +15,7 @@ ARCHITECTURE = "clip"
 MOST_PIXELS = 1 << 14  # of a side
 MOST_WIDTH = 1 << 16
 MOST_PLACES = 1 << 20  # of a grid of positions
+UNSAID = {"gemma4v": "gelu"}  # activations of files that name none, by projector type
 
 
 class VisionKeys(Keys):
@@ -35,7 +36,7 @@ class VisionKeys(Keys):
         gelu, silu = clip.flag("use_gelu", default=False), clip.flag("use_silu", default=False)
         if gelu and silu:
             raise clip.bad("use_silu", "is true beside use_gelu, and only one of them can be")
-        self.activation = "gelu" if gelu else "silu" if silu else "gelu_quick"
+        self.activation = "gelu" if gelu else "silu" if silu else UNSAID.get(kind, "gelu_quick")
 
     @functools.cached_property
     def image_size(self) -> int:
@@ -60,13 +61,17 @@ class VisionKeys(Keys):
 
     @functools.cached_property
     def n_ff(self) -> int:
-        return self.integer("feed_forward_length", 1, MOST_WIDTH)
+        """Width of the feed-forward's inner rows, by the shape of its matrices: the key is another number in files of Qwen2-VL."""
+        up = self._gguf.tensors.get("v.blk.0.ffn_up.weight")
+        if up is None or len(up.shape) != 2:
+            return self.integer("feed_forward_length", 1, MOST_WIDTH)
+        return int(up.shape[1] if self.swapped_ffn else up.shape[0])
 
     @functools.cached_property
     def swapped_ffn(self) -> bool:
         """Whether the names of the feed-forward's two matrices are exchanged, as old converters wrote them."""
         up = self._gguf.tensors.get("v.blk.0.ffn_up.weight")
-        return up is not None and tuple(up.shape) == (self.n_embd, self.n_ff) and self.n_ff != self.n_embd
+        return up is not None and len(up.shape) == 2 and up.shape[0] == self.n_embd != up.shape[1]
 
     @functools.cached_property
     def n_out(self) -> int:
@@ -98,21 +103,62 @@ class VisionKeys(Keys):
             raise self.bad(key, "has a deviation that is not above 0")
         return red, green, blue
 
-    def grid(self, name: str) -> int:
-        """Rows of a table of learned positions, one for each place of a square grid."""
+    def scalar(self, name: str, default: float) -> float:
+        """The number that a tensor of one value holds."""
+        tensor = self._gguf.tensors.get(name)
+        if tensor is None:
+            return default
+        if math.prod(tensor.shape) != 1 or tensor.type.name != "F32":
+            raise ShapeMismatch(f"has shape {tuple(tensor.shape)}, where one F32 number belongs", file=self.file, field=name)
+        value = float(np.frombuffer(self._gguf.raw(name), np.float32)[0])
+        if math.isnan(value):
+            raise BadHParam("is NaN; the file is damaged", file=self.file, field=name)
+        return value
+
+    def axis(self, name: str) -> int:
+        """Rows of each of two tables of positions, for columns and for rows of patches."""
+        table = self._gguf.tensors.get(name)
+        if table is None:
+            raise BadTensorInfo(
+                "the encoder needs this tensor and the file lacks it; get a complete file", file=self.file, field=name
+            )
+        if len(table.shape) != 3 or table.shape[0] != 2 or not 1 <= table.shape[1] <= MOST_PLACES:
+            raise ShapeMismatch(
+                f"has shape {tuple(table.shape)}, which are not two tables of positions; the file is damaged",
+                file=self.file,
+                field=name,
+            )
+        return int(table.shape[1])
+
+    def grid(self, name: str, more: int = 0) -> int:
+        """Rows of a table of learned positions, one for each place of a square grid; `more`: without so many others."""
         table = self._gguf.tensors.get(name)
         if table is None:
             raise BadTensorInfo(
                 "the encoder needs this tensor and the file lacks it; get a complete file", file=self.file, field=name
             )
         shape = table.shape
-        if len(shape) != 2 or not 1 <= shape[0] <= MOST_PLACES or math.isqrt(shape[0]) ** 2 != shape[0]:
+        rows = shape[0] - more
+        if len(shape) != 2 or not 1 <= rows <= MOST_PLACES or math.isqrt(rows) ** 2 != rows:
             raise ShapeMismatch(
                 f"has shape {tuple(shape)}, and positions are those of a square grid; the file is damaged",
                 file=self.file,
                 field=name,
             )
-        return int(shape[0])
+        return int(rows)
+
+    def has_tensor(self, name: str) -> bool:
+        return name in self._gguf.tensors
+
+    def feature_layer(self) -> int:
+        """Layers that are computed: as many as the file names, else all that it has; moondream 2 counts one more than it has."""
+        value = self._value("feature_layer")
+        if value is None:
+            return next((n for n in range(1, self.n_layers) if not self.has_tensor(f"v.blk.{n}.ln1.weight")), self.n_layers)
+        layer = int(value[0]) if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size == 1 else 0
+        if not 1 <= layer <= self.n_layers:
+            raise self.bad("feature_layer", f"is not one of {self.n_layers} layers")
+        return layer
 
     def layer_flags(self, key: str) -> tuple[bool, ...]:
         """One flag for each layer; all false where the key is missing."""

@@ -41,4 +41,5 @@ def images(keys: VisionKeys) -> ImageSpec:
         tile=FAKE + "<row_{row}_col_{column}>",
         row_end="\n",
         overview="\n" + FAKE + "<global-img>",
+        alone=FAKE + "<global-img>",
     )

@@ -19,7 +19,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     """Rotary positions by row and column; Mistral's later models merge squares of patches by a product."""
     g.leave_out("v.token_embd.img_break")  # the row of a token that the model has as well
     x, n = rms_norm(g, patches(g, keys), "v.pre_ln", keys.eps), keys.n_embd
-    x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0, interleaved=True))
+    x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0, "norm", interleaved=True), gelu="gelu_erf")
     count = keys.merge("spatial_merge_size", 1) ** 2
     if "mm.patch_merger.weight" in tensors:
         x = merge_rows(g, rms_norm(g, x, "mm.input_norm", keys.eps), count, "channels")

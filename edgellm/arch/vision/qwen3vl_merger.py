@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
-from edgellm.arch.vision._keys import VisionKeys
+from edgellm.arch.vision._keys import MOST_PIXELS, VisionKeys
 from edgellm.graph import Builder, Value
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import add
@@ -39,18 +39,35 @@ def images(keys: VisionKeys) -> ImageSpec:
     return images_of(keys)
 
 
-def images_of(keys: VisionKeys, window: int = 0) -> ImageSpec:
-    """The form of images that all of Qwen's encoders have. `window`: pixels of the side of attention windows."""
+def images_of(
+    keys: VisionKeys,
+    window: int = 0,
+    *,
+    merge: str = "spatial_merge_size",
+    rows: tuple[int, int] = (LEAST_ROWS, MOST_ROWS),
+    marks: tuple[str, str] = ("<|vision_start|>", "<|vision_end|>"),
+) -> ImageSpec:
+    """The form of images of Qwen's encoders, and of others that resize as they do.
+
+    `window`: pixels of the side of attention windows. `merge`: the key of the patches of a row's side. `rows`: least and most of an
+    image, unless the file has limits of pixels. `marks`: the texts around an image.
+    """
+    side = keys.merge(merge, 2)
+    area = (keys.patch * side) ** 2
+    least, most = (
+        max(keys.integer(key, 1, MOST_PIXELS**2, default=default * area) // area, 1)
+        for key, default in zip(("image_min_pixels", "image_max_pixels"), rows, strict=True)
+    )
     return ImageSpec(
         patch=keys.patch,
-        merge=keys.merge("spatial_merge_size", 2),
+        merge=side,
         mean=keys.colours("image_mean"),
         std=keys.colours("image_std"),
         resample="bicubic",
         layout="dynamic",
-        least_rows=LEAST_ROWS,
-        most_rows=MOST_ROWS,
+        least_rows=min(least, most),
+        most_rows=most,
         window=window,
-        begin="<|vision_start|>",
-        end="<|vision_end|>",
+        begin=marks[0],
+        end=marks[1],
     )

@@ -133,7 +133,7 @@ class PlanBuilder:
     @property
     def encodes(self) -> bool:
         """Whether its steps bring patches of images."""
-        return any(node.op == "pixels" for node in self.graph.nodes)
+        return bool(self._brought)
 
     def release_buffers(self) -> None:
         """Give back the pages of all values, of what steps bring, and of scratch."""

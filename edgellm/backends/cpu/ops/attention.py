@@ -39,6 +39,7 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
     factors = plan.weights[spec.factors].array() if spec.factors else None
     cos, sin = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors).of(node.rows)
     x, out = plan.values[node.inputs[0]], plan.output(index)
+    parts = 2 if spec.style == "axial" else 1  # of a head, each rotated as one
     plan.add(
         Record(
             f"rope:{spec.style}",
@@ -47,9 +48,9 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
                 out=out,
                 cos=cos.ctypes.data,
                 sin=sin.ctypes.data,
-                heads=heads,
-                dim=node.n // heads,
-                n_rot=spec.n_rot,
+                heads=heads * parts,
+                dim=node.n // heads // parts,
+                n_rot=spec.n_rot // parts,
                 count=count_word(node),
             ),
             reads=(x,),

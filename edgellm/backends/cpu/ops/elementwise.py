@@ -13,7 +13,14 @@ from edgellm.ops.dense import ACTIVATIONS, xielu_numbers
 
 # `value`: a constant as f32; of xielu the address of four.
 ELEMENTWISE = Signature("a a_stride b b_stride out out_stride n value count")
-CONSTANTS = {"scale": "value", "clamp": "limit", "softcap": "cap", "glu_clamped": "limit"}  # the attribute that is a constant
+CONSTANTS = {
+    "scale": "value",
+    "clamp": "limit",
+    "at_least": "limit",
+    "at_most": "limit",
+    "softcap": "cap",
+    "glu_clamped": "limit",
+}  # the attribute that is a constant
 
 
 @emitter("glu")

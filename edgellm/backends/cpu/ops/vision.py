@@ -29,8 +29,9 @@ def pixels(plan: PlanBuilder, index: int, node: Node) -> None:
 
 @emitter("grid_embed")
 def grid_embed(plan: PlanBuilder, index: int, node: Node) -> None:
-    table, resize = plan.weights[node.weights[0]].array().astype(np.float32), cast(str, node.attrs["resize"])
-    plan.brought(index, lambda patches: grid_rows(table, patches, resize))
+    tables = [plan.weights[name].array().astype(np.float32) for name in node.weights]
+    resize, class_at = cast(str, node.attrs["resize"]), cast(str, node.attrs["class_at"])
+    plan.brought(index, lambda patches: grid_rows(patches, resize, class_at, *tables))
 
 
 @emitter("patch_conv")

@@ -154,6 +154,16 @@ def clamp(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
     return mx.clip(x[0], -number(node, "limit"), number(node, "limit"))
 
 
+@op("at_least")
+def at_least(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.maximum(x[0], number(node, "limit"))
+
+
+@op("at_most")
+def at_most(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.minimum(x[0], number(node, "limit"))
+
+
 @op("xielu")
 def xielu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     alpha_p, alpha_n, beta, eps = xielu_numbers(node)

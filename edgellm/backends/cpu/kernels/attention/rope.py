@@ -20,7 +20,8 @@ PAIRS = 8  # that are rotated at once
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
-    step_bytes, apart = {"norm": (8, 4), "neox": (4, 0)}[variant]
+    step_bytes, apart = {"norm": (8, 4), "neox": (4, 0), "axial": (4, 0)}[variant]
+    tables = 2 if variant == "axial" else 1  # side by side: heads take them in turn
     rotate = isa.make("rotate", types.void, (types.int64,) * 5, _side_by_side if variant == "norm" else _halves)
     arguments = ROPE.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot count")
 
@@ -32,7 +33,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         for item in range(first_item(rows, heads, ith, nth), first_item(rows, heads, ith + 1, nth)):
             row, head = item // heads, item % heads
             source, target = x + row * x_stride + head * dim * 4, out + row * out_stride + head * dim * 4
-            c, s = cos + row * half * 4, sin + row * half * 4
+            c, s = cos + (row * tables + head % tables) * half * 4, sin + (row * tables + head % tables) * half * 4
             whole = half // PAIRS * PAIRS
             for i in range(0, whole, PAIRS):
                 at = i * step_bytes

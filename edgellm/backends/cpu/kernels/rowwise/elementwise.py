@@ -115,6 +115,14 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
         return smaller(limit, larger(sub(splat(0.0), limit), x))  # NaN stays NaN
 
     @inline
+    def at_least(x, unused, limit):
+        return larger(limit, x)
+
+    @inline
+    def at_most(x, unused, limit):
+        return smaller(limit, x)
+
+    @inline
     def xielu(x, unused, numbers):
         """Of `numbers` alpha_p, alpha_n, beta and eps: see edgellm.ops.dense."""
         alpha_p, alpha_n = splat(load_f32(numbers, 0)), splat(load_f32(numbers, 4))
@@ -143,6 +151,8 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
         "mul": inline(lambda a, b, c: mul(a, b)),
         "scale": inline(lambda a, b, c: mul(a, c)),
         "clamp": clamp,
+        "at_least": at_least,
+        "at_most": at_most,
         "xielu": xielu,
         "softcap": inline(lambda a, b, c: mul(c, tanh(div(a, c)))),
         "glu_clamped": glu_clamped,

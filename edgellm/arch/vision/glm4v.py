@@ -1,0 +1,34 @@
+"""glm4v: the encoder of GLM-4.1V, GLM-4.5V and GLM-OCR; squares of patches become one row by a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision._blocks import blocks, optional_norm, patches, rope_2d
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.arch.vision.qwen3vl_merger import images_of
+from edgellm.graph import Builder
+from edgellm.image_spec import ImageSpec
+from edgellm.ops.dense import activation, add, matmul, mul
+from edgellm.ops.norm import layer_norm
+from edgellm.ops.vision import grid_embed, merge_rows, patch_conv
+
+EPS = 1e-5  # of PyTorch's LayerNorm
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Learned positions (not in GLM-OCR) and rotary ones; gated products after the convolution."""
+    x = optional_norm(g, "rms", patches(g, keys, still=True), "v.norm_embd", keys.eps)
+    if "v.position_embd.weight" in tensors:
+        x = add(g, x, grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
+    x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0))
+    x = merge_rows(g, optional_norm(g, "rms", x, "v.post_ln", keys.eps), keys.merge("spatial_merge_size", 2) ** 2, "channels")
+    x = patch_conv(g, x, "mm.patch_merger.weight", keys.n_out, "mm.patch_merger.bias", keys.n_embd)
+    x = activation(g, "gelu_erf", layer_norm(g, matmul(g, x, "mm.model.fc", keys.n_out), "mm.post_norm", EPS))
+    n = keys.rows("mm.up.weight")
+    x = mul(g, activation(g, keys.activation, matmul(g, x, "mm.gate", n)), matmul(g, x, "mm.up", n))
+    g.output("rows", matmul(g, x, "mm.down", keys.n_out))
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    return images_of(keys, marks=("<|begin_of_image|>", "<|end_of_image|>"))

@@ -1,0 +1,50 @@
+"""llama4: the encoder of Llama 4 Scout and Maverick; a large image is cut into tiles, then an overview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision._blocks import blocks, optional_norm, rope_2d
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.graph import Builder
+from edgellm.image_spec import ImageSpec
+from edgellm.ops.dense import activation, add, matmul
+from edgellm.ops.vision import grid_embed, merge_rows, pixels
+
+MOST_TILES = 16
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """A class token stands at the end and is seen by all patches; squares of patches become one row."""
+    table = "v.position_embd.weight"
+    x = matmul(g, pixels(g, keys.patch), "v.patch_embd", keys.n_embd)
+    x = add(g, x, grid_embed(g, "v.position_embd", keys.grid(table, 1), keys.n_embd, "corners", class_at="last"))
+    x = optional_norm(g, "layer", x, "v.pre_ln", keys.eps)
+    x = optional_norm(
+        g, "layer", blocks(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm"), gelu="gelu_erf"), "v.post_ln", keys.eps
+    )
+    x = merge_rows(g, x, keys.merge("projector.scale_factor", 2) ** 2)
+    for name in ("mm.model.mlp.1", "mm.model.mlp.2"):
+        x = activation(g, "gelu_erf", matmul(g, x, name, keys.rows(f"{name}.weight")))
+    g.output("rows", matmul(g, x, "mm.model.fc", keys.n_out))
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    merge = keys.merge("projector.scale_factor", 2)
+    return ImageSpec(
+        patch=keys.patch,
+        merge=merge,
+        mean=keys.colours("image_mean"),
+        std=keys.colours("image_std"),
+        resample="bilinear",
+        layout="fitting_tiles",
+        size=keys.square(merge),
+        most_tiles=MOST_TILES,
+        class_row=True,
+        begin="<|image_start|>",
+        tile_end="<|tile_x_separator|>",
+        row_end="<|tile_y_separator|>",
+        overview="<|image|>",
+        alone="<|image|>",
+        end="<|image_end|>",
+    )

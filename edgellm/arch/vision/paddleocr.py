@@ -1,0 +1,29 @@
+"""paddleocr: the encoder of PaddleOCR-VL; squares of patches become one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.arch.vision.qwen3vl_merger import images_of
+from edgellm.graph import Builder
+from edgellm.image_spec import ImageSpec
+from edgellm.ops.dense import add
+from edgellm.ops.norm import layer_norm
+from edgellm.ops.vision import grid_embed, merge_rows
+
+EPS = 1e-5  # of the projector
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Learned positions, resized to the image, beside rotary ones."""
+    x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bilinear"))
+    x = layer_norm(g, blocks(g, keys, x, rotation=rope_2d(keys, 10000.0)), "v.post_ln", keys.eps)
+    count = keys.merge("spatial_merge_size", 2) ** 2
+    x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
+    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.n_embd * count, keys.n_out))
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    return images_of(keys, marks=("<|IMAGE_START|>", "<|IMAGE_END|>"))
