@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from edgellm.api.context_policy import Visible
 from edgellm.api.generation_options import PromptProgress
+from edgellm.api.indenting import Indenter
 from edgellm.api.records import Eviction, Generation, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.api.stop_text import StopText
 from edgellm.chat.channels import Channel, Reader
@@ -75,7 +76,7 @@ class AnswerSpec:
     end_tokens: Collection[int]
     sampler: Sampler
     decoder: StreamDecoder | None
-    stops: StopText | None = None
+    stops: StopText | Indenter | None = None
     progress: PromptProgress | None = None
     reader: Reader | None = None  # tells channels apart
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
@@ -90,7 +91,8 @@ class AnswerSpec:
     vectors: PromptVectors | None = None  # in the place of some tokens of the prompt
     bans: Bans | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
-    not_enforced: tuple[str, ...] = ()  # keywords of the tools' schemas
+    not_enforced: tuple[str, ...] = ()  # keywords of schemas
+    check: Callable[[str], str | None] | None = None  # for the result
 
 
 class Answer(Request):
@@ -430,5 +432,6 @@ class Answer(Request):
             parse=self._spec.parse,
             stop_text=self._spec.stops.found if self._spec.stops is not None else None,
             not_enforced=self._spec.not_enforced,
+            check=self._spec.check,
             prompt_logprobs=self._spec.prompt_logprobs,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overloa
 
 from edgellm.api.answer import Piece
 from edgellm.api.chat_options import ChatKeywords
-from edgellm.api.generation_options import GenerationKeywords
+from edgellm.api.generation_options import GenerationKeywords, Tries
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.prompting import Prompt
 from edgellm.api.records import Event, Eviction, Generation, PromptRead
@@ -50,7 +50,12 @@ class AsyncTwins:
 
     async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """`generate` without blocking the event loop; cancelling the task ends the computing."""
-        return await AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **options)).drain()
+        tries = Tries(options)
+        while tries.again(
+            answer := await AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **tries.options)).drain()
+        ):
+            pass
+        return answer
 
     def astream(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> AsyncStream:
         """`stream` for `async for`; cancelling the task that reads it ends the computing."""
@@ -100,7 +105,12 @@ class AsyncTwins:
             answer = AsyncRoundStream(lambda: self.rounds(messages, options), lambda *asked: _begun(self, *asked), options)
         else:
             answer = _begun(self, messages, options)
-        return answer if stream else await answer.drain()
+        if stream:
+            return answer
+        tries, found = Tries(options), await answer.drain()
+        while tries.again(found):
+            found = await _begun(self, messages, tries.options).drain()
+        return found
 
 
 def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords) -> AsyncStream:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from edgellm.api.schema import as_json, is_pydantic, schema_of
+from edgellm.api.schema import as_json, reader_of, schema_of
+from edgellm.arguments import as_int, check_flag
 from edgellm.chat.families import Mark
-from edgellm.chat.tools import JSON_OPTIONS
+from edgellm.chat.schemas import loosened, not_enforced, problem_of
+from edgellm.chat.tools import COMPACT
 from edgellm.errors import OptionError, SchemaError, shown
 from edgellm.tokenizer import Tokenizer
 
@@ -27,6 +29,9 @@ class Form:
     grammar: str
     parse: Callable[[str], Any] | None = None  # Any: what the caller's schema says
     json: bool = False  # it describes JSON
+    check: Callable[[str], str | None] | None = None  # what is wrong with an answer, of a schema that is not enforced entirely
+    not_enforced: tuple[str, ...] = ()  # keywords of the schema
+    indent: int | None = None  # of the JSON that is shown
     names_tokens: bool = False  # it names tokens, which only the vocabulary can tell whether they exist
 
 
@@ -44,7 +49,10 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False, bans: bool = F
         raise OptionError(f"ban and {given[0]} were given together; {given[0]} alone says what the answer may contain.")
     value = options[given[0]]
     try:
-        form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
+        if given[0] == "schema":
+            form = _schema(value, options)
+        else:
+            form = {"choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
     except UnicodeEncodeError as error:
         raise SchemaError(
             f"{given[0]} has the lone surrogate {error.object[error.start]!r}, which no answer can have; leave it out."
@@ -67,16 +75,49 @@ def json_grammar(schema: object) -> str:
     """The grammar of a JSON schema. Raises SchemaError."""
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(as_json(schema), overrides=cast("JsonCompileOptions", JSON_OPTIONS))
+    return LLMatcher.grammar_from_json_schema(as_json(schema), overrides=cast("JsonCompileOptions", COMPACT))
 
 
-def _schema(given: object) -> Form:
+def _schema(given: object, options: Mapping[str, Any]) -> Form:
     if isinstance(given, str | bytes):
         raise SchemaError("schema is a text; give the mapping that json.loads makes of it.")
-    parse: Callable[[str], Any] = json.loads
-    if is_pydantic(given):
-        parse = given.model_validate_json  # type: ignore[attr-defined]  # is_pydantic has looked
-    return Form(json_grammar(schema_of(given)), parse, json=True)
+    strict, indent = (
+        check_flag("strict", True if options.get("strict") is None else options["strict"]),
+        _indent(options.get("indent")),
+    )
+    schema, parse = schema_of(given), reader_of(given)
+    if strict:
+        return Form(json_grammar(schema), parse, json=True, indent=indent)
+    dropped = not_enforced(schema)
+    grammar = json_grammar(loosened(schema))
+    return Form(
+        grammar, parse, json=True, check=checker(schema, parse) if dropped else None, not_enforced=tuple(dropped), indent=indent
+    )
+
+
+def _indent(asked: object) -> int | None:
+    if asked is None:
+        return None
+    number = as_int(asked)
+    if number is None or not 0 <= number <= 16:
+        raise OptionError(
+            "is not a number of blanks", option="indent", value=asked, advice="give 0 to 16, or None for compact JSON"
+        )
+    return number
+
+
+def checker(schema: Mapping[str, Any], parse: Callable[[str], Any]) -> Callable[[str], str | None]:
+    """What is wrong with an answer under a schema; jsonschema says so where it is installed."""
+
+    def check(text: str) -> str | None:
+        try:
+            value = json.loads(text)
+            parse(text)
+        except (ValueError, RecursionError) as error:
+            return str(error)
+        return problem_of(value, schema)
+
+    return check
 
 
 def _choices(given: object) -> Form:

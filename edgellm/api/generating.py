@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Unpack, overload
+from typing import Literal, NamedTuple, Unpack, cast, overload
 
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import AsyncTwins
 from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_think, form_of, generation_part
 from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
-from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, parse
+from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, Tries, parse
 from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
+from edgellm.api.indenting import Indenter
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.infill import generation_part as infill_rest
 from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of
@@ -22,7 +23,7 @@ from edgellm.api.stream import Stream
 from edgellm.api.tools import Toolbox, check_tools, chosen, toolbox
 from edgellm.arguments import check_flag
 from edgellm.backends.base import never
-from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
+from edgellm.chat import ChatTemplate, Message, ThinkingSplitter, marks_of, splitter_of
 from edgellm.chat.channels import Reader
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.prompts import PromptVectors, TokenIds, check_room
@@ -106,7 +107,7 @@ class AnswerMaker:
             end_tokens,
             sampler,
             decoder,
-            asked.stops,
+            Indenter(asked.form.indent) if asked.form is not None and asked.form.indent is not None else asked.stops,
             asked.progress,
             Reader(thinking, tools.splitter() if tools else None) if thinking or tools else None,
             asked.turn_ends,
@@ -117,7 +118,8 @@ class AnswerMaker:
             logprobs=asked.logprobs,
             stop_loops=asked.stop_loops,
             parse=asked.form.parse if asked.form else None,
-            not_enforced=tools.not_enforced if tools else (),
+            not_enforced=(*(asked.form.not_enforced if asked.form else ()), *(tools.not_enforced if tools else ())),
+            check=asked.form.check if asked.form else None,
             drafter=self.drafts.drafter(
                 asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
             )
@@ -181,7 +183,10 @@ class Generating(AsyncTwins, Prompting):
         Raises OptionError, SchemaError (a form that cannot be enforced), NoTokenizer (text for a model without one), ContextFull,
         NumericError, ModelClosed, and FormatError where the file was changed on disk meanwhile.
         """
-        return self.stream(prompt, **options).drain()
+        tries = Tries(options)
+        while tries.again(answer := self.stream(prompt, **tries.options).drain()):
+            pass
+        return answer
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
@@ -245,9 +250,7 @@ class Generating(AsyncTwins, Prompting):
     def rounds(self, messages: Sequence[Message], options: ChatKeywords) -> Rounds:
         """The rounds of `chat` with `run_tools`. Errors as there."""
         check_messages(messages)
-        given, model = check_tools(options.get("tools")), self._source().maker.model
-        template = model.tool_template if given else model.template
-        tools = chosen(toolbox(given, template), options.get("tool_choice"), options.get("parallel_tool_calls"))
+        _, tools = tools_of(self._source().maker.model, options)
         return rounds_of(messages, tools, options)
 
     def chat_until(
@@ -258,9 +261,7 @@ class Generating(AsyncTwins, Prompting):
         model = source.maker.model
         check_messages(messages)
         stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
-        given = check_tools(options.get("tools"))
-        template = model.tool_template if given else model.template
-        tools = chosen(toolbox(given, template), options.get("tool_choice"), options.get("parallel_tool_calls"))
+        template, tools = tools_of(model, options)
         if runs:
             rounds = rounds_of(messages, tools, options)
             in_rounds = RoundStream(rounds, lambda: self.chat(rounds.messages, stream=True, **rounds.options(options)))
@@ -295,4 +296,17 @@ class Generating(AsyncTwins, Prompting):
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None, stray=stray)
             free = Free(splitter.inside, think is not False, budget, marks, message)
         answer = source.maker.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools, seen.prompt.vectors)
-        return answer if stream else answer.drain()
+        if stream:
+            return answer
+        tries, found = Tries(options), answer.drain()
+        while tries.again(found):
+            found = cast(Stream, self.chat_until(given_up, messages, stream=True, **tries.options)).drain()
+        return found
+
+
+def tools_of(model: LoadedModel, options: ChatKeywords) -> tuple[ChatTemplate, Toolbox | None]:
+    """The template of a conversation, and its tools. Raises OptionError, SchemaError, TemplateError."""
+    given = check_tools(options.get("tools"))
+    template = model.tool_template if given else model.template
+    tools = toolbox(given, template, strict=options.get("strict") is True)
+    return template, chosen(tools, options.get("tool_choice"), options.get("parallel_tool_calls"))

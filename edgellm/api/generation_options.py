@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast  # Any: a schema may be many things
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast  # Any: a schema may be many things
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.form import Form, find_form
@@ -15,6 +15,11 @@ from edgellm.errors import OptionError
 from edgellm.options.generation import LOGPROBS, MAX_TOKENS
 from edgellm.sampling import Processor, SamplingKeywords
 
+if TYPE_CHECKING:
+    from edgellm.api.records import Generation
+
+MAX_TRIES = 4  # of an answer whose schema is not enforced entirely
+RETRY_TEMPERATURE = 0.7  # of a greedy answer that was wrong
 Priority = Literal["foreground", "background"]
 PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
 MaxTokens = int | None | Literal["context"]
@@ -30,6 +35,8 @@ class GenerationKeywords(SamplingKeywords, total=False):
     progress: PromptProgress | None  # called before each step of a prompt, in the thread that asks for the first piece
     context_policy: ContextPolicy | None  # what happens when the context is full; None: as the session or model was opened
     schema: Any  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
+    strict: bool | None  # False (None: for tools): keywords of schemas that cannot be enforced are checked afterwards
+    indent: int | None  # blanks by which JSON of `schema` is indented; None: compact
     choices: Sequence[str] | None  # the answer is one of these texts
     regex: str | None  # the answer matches this regular expression, from end to end
     grammar: str | None  # the answer is a `start` of this grammar, in Lark's syntax
@@ -129,3 +136,22 @@ def _limit(max_tokens: object, context: int) -> int | None:
     if isinstance(max_tokens, str) and max_tokens == "context":
         return context
     return MAX_TOKENS.number(max_tokens)
+
+
+Keywords = TypeVar("Keywords", bound=GenerationKeywords)
+
+
+class Tries(Generic[Keywords]):
+    """Another answer where one does not fit a schema that no grammar enforces entirely, for a few times."""
+
+    def __init__(self, options: Keywords) -> None:
+        self.options, self._left = options, MAX_TRIES - 1
+
+    def again(self, answer: Generation) -> bool:
+        """Prepare the options of the next try; False where there is none."""
+        if self._left == 0 or answer.check is None or answer.problem is None:
+            return False
+        self._left -= 1
+        other = {"seed": answer.seed + 1, **({"temperature": RETRY_TEMPERATURE} if self.options.get("temperature") == 0 else {})}
+        self.options = cast(Keywords, {**self.options, **other})
+        return True

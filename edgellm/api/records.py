@@ -103,7 +103,7 @@ class Generation:
     are used up), "loop" (it repeated itself), "cancelled" (closed early). `seed`: with it the same call gives the same answer.
     `thinking`: what a model has thought between <think> and </think> before it answered a conversation; it is not in `text`.
     `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
-    `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of the tools' schemas that their arguments may break.
+    `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of schemas that no grammar enforces.
     `prompt_logprobs`: of each token of the prompt but the first, with `echo=True`.
     `tool_errors`: exceptions of functions that were called.
     `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
@@ -121,8 +121,14 @@ class Generation:
     parse: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
     stop_text: str | None = None
     not_enforced: tuple[str, ...] = ()
+    check: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     tool_errors: tuple[ToolError, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with an answer under a schema with `strict=False`; None where nothing is."""
+        return self.check(self.text) if self.check is not None and self.stop_reason == "eog" and not self.tool_calls else None
 
     @property
     def parsed(self) -> Any:

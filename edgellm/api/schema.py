@@ -12,9 +12,10 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from edgellm.api.pydantic_schema import of_pydantic
 from edgellm.api.schema_values import LONG, check_values, move_within
-from edgellm.api.typed import TEXTS
-from edgellm.chat.schemas import ANNOTATIONS, ENFORCED, LISTS, MAPPINGS, MAX_DEPTH, held, mapped, moved
+from edgellm.api.typed import TEXTS, typed
+from edgellm.chat.schemas import ANNOTATIONS, ENFORCED, LISTS, MAPPINGS, MAX_DEPTH, held, mapped, moved, restated
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]  # Any: JSON
@@ -85,6 +86,7 @@ def as_json(schema: object) -> str:
             raise SchemaError(
                 f"the schema nests deeper than {MAX_NESTING} levels; give a flatter one, with $defs for what repeats."
             )
+        schema = restated(schema)
         check(schema)
         text = json.dumps(mapped(schema, held), allow_nan=False, ensure_ascii=False)
         text.encode()  # lone surrogates are no JSON
@@ -105,6 +107,25 @@ def is_pydantic(given: object) -> bool:
     return isinstance(given, type) and hasattr(given, "model_json_schema") and hasattr(given, "model_validate_json")
 
 
+def reader_of(given: object) -> Callable[[str], Any]:
+    """What makes a value of an answer under a schema: an instance of a Pydantic model or what a TypeAdapter holds, in lists and
+    mappings as well, else what JSON gives."""
+    if is_pydantic(given):
+        return given.model_validate_json  # type: ignore[attr-defined, no-any-return]  # is_pydantic has looked
+    if _is_adapter(given):
+        return given.validate_json  # type: ignore[attr-defined, no-any-return]  # so has this
+    return (lambda text: typed(given, json.loads(text))) if _holds_pydantic(given) else json.loads
+
+
+def _is_adapter(given: object) -> bool:
+    """Whether it is a TypeAdapter of Pydantic."""
+    return not isinstance(given, type) and callable(getattr(given, "json_schema", None)) and hasattr(given, "validate_json")
+
+
+def _holds_pydantic(hint: object) -> bool:
+    return is_pydantic(hint) or any(map(_holds_pydantic, get_args(hint)))
+
+
 def schema_of(given: object) -> Schema:
     """The JSON schema of a mapping (itself), a Pydantic model, a TypedDict, a dataclass, or another type. Raises SchemaError."""
     if given is False:
@@ -113,6 +134,8 @@ def schema_of(given: object) -> Schema:
         return {}
     if isinstance(given, Mapping):
         return dict(given)
+    if _is_adapter(given):
+        return of_pydantic(given.json_schema())  # type: ignore[attr-defined]  # _is_adapter has looked
     definitions = _Definitions()
     return definitions.added_to(_of_type(given, definitions))
 
@@ -210,7 +233,7 @@ def _of_type(hint: Any, definitions: _Definitions) -> Schema:  # Any: type hints
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return {"enum": [member.value for member in hint]}
     if is_pydantic(hint):
-        return definitions.take(hint.model_json_schema())
+        return definitions.take(of_pydantic(hint.model_json_schema()))
     if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return _of_record(hint, definitions)
     raise SchemaError(f"{shown(hint)} has no JSON schema; give a dict, a TypedDict, a dataclass, a Pydantic model or a plain type.")

@@ -110,7 +110,7 @@ def chosen(tools: Toolbox | None, choice: object, parallel: object) -> Toolbox |
     return replace(tools, allowed=allowed, must=named or choice == "required", once=not together)
 
 
-def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
+def toolbox(given: object, template: ChatTemplate, *, strict: bool = False) -> Toolbox | None:
     """The tools that a caller gave, None without any. Raises OptionError, SchemaError, TemplateError (it takes no tools, or
     its format of calls is not known)."""
     tools, functions = list[Tool](), dict[str, Function]()
@@ -120,6 +120,9 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
             functions[tools[-1].name] = each
         else:
             tools.append(_of_description(each))
+    for tool in tools if strict else ():
+        if dropped := not_enforced(tool.parameters):
+            raise SchemaError(f"the parameters of {tool.name} have {dropped[0]!r}, which cannot be enforced; leave strict out.")
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
         raise OptionError(f"tools names {next(name for name in names if names.count(name) > 1)} twice; give each its own name.")

@@ -160,10 +160,60 @@ def moved(schema: Any, rename: Callable[[str], str]) -> Any:
     return mapped(schema, change)
 
 
+def restated(schema: Any) -> Any:
+    """Tuples of older drafts and names of properties as schemas have them today."""
+    return mapped(schema, _today)
+
+
+def _today(part: Schema) -> Schema:
+    if isinstance(part.get("items"), list | tuple) and "prefixItems" not in part:  # as drafts up to 7 write tuples
+        rest = {key: value for key, value in part.items() if key not in ("items", "additionalItems")}
+        part = {
+            **rest,
+            "prefixItems": [restated(each) for each in part["items"]],
+            "items": restated(part.get("additionalItems", True)),
+        }
+    names, others = part.get("propertyNames"), part.get("additionalProperties", True)
+    if isinstance(names, Mapping) and not {"properties", "patternProperties"} & set(part) and isinstance(others, Mapping | bool):
+        said = set(names) - {"type", "title", "description"}
+        rest = {key: value for key, value in part.items() if key not in ("propertyNames", "additionalProperties")}
+        if said in ({"enum"}, {"const"}):
+            each = names["enum"] if "enum" in names else [names["const"]]
+            return {**rest, "properties": dict.fromkeys(filter(_is_text, each), others), "additionalProperties": False}
+        if said == {"pattern"}:
+            return {**rest, "patternProperties": {names["pattern"]: others}, "additionalProperties": False}
+        if not said:
+            return {**rest, "additionalProperties": others}
+    return part
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def arguments_schema(parameters: Mapping[str, Any]) -> Schema:
     """What a grammar is made of: an object's schema without the annotations that tools carry and no grammar needs."""
-    found: Schema = mapped(parameters, _plain)
+    found: Schema = loosened(parameters)
     return found if any(key in found for key in JOINTS) else {**found, "type": "object"}
+
+
+def loosened(schema: Any) -> Any:
+    """A schema without what no grammar enforces."""
+    return mapped(restated(schema), _plain)
+
+
+def problem_of(value: object, schema: Mapping[str, Any]) -> str | None:
+    """What in a value a schema does not allow, as the package jsonschema sees it; None also where it is not installed."""
+    try:
+        import jsonschema
+    except ImportError:
+        return None
+    try:
+        validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        error = next(validator(schema).iter_errors(value), None)
+    except Exception:  # a schema that jsonschema cannot read, or a pattern of another language
+        return None
+    return None if error is None else f"{error.message} (at {error.json_path})"
 
 
 def check_keywords(name: str, schema: Schema) -> None:
@@ -192,15 +242,12 @@ def not_enforced(parameters: Mapping[str, Any]) -> list[str]:
             dropped["oneOf"] = None
         return part
 
-    mapped(parameters, look)
+    mapped(restated(parameters), look)
     return list(dropped)
 
 
 def _plain(part: Schema) -> Schema:
     found = {key: value for key, value in part.items() if value is not None or key in VALUES}
-    if isinstance(found.get("items"), list | tuple) and "prefixItems" not in found:  # as drafts up to 7 write tuples
-        found["prefixItems"] = [mapped(each, _plain) for each in found["items"]]
-        found["items"] = mapped(found.get("additionalItems", True), _plain)
     if isinstance(found.get("oneOf"), list | tuple) and "anyOf" not in found:  # alternatives may overlap
         found["anyOf"] = found.pop("oneOf")
     if isinstance(found.get("pattern"), str) and UNKNOWN_PATTERN.search(found["pattern"]):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple  # Any: JSON
 
 # White space between JSON's tokens: a blank, or new lines with an indent. Without a bound a model may write blanks for ever. No
 # \uXXXX in texts: a key written so would pass for another one.
+COMPACT = {"whitespace_flexible": False, "json_allowed_escapes": 'nrbtf\\"'}
 JSON_OPTIONS = {"whitespace_pattern": r"( |\n{1,2}[ \t]{0,20})", "json_allowed_escapes": 'nrbtf\\"'}
 
 
