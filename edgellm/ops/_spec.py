@@ -132,6 +132,8 @@ class OpSpec:
     rows: the kind of rows that it gives where that is not its inputs'.
     effect: what it does to the state that its attribute `state` names. "update" reads and replaces it.
     is_view: whether its value can be columns of its input, without a copy.
+    by_rows: each row follows from the same rows of the inputs and from attributes alone, so that the CPU needs a kernel in
+      kernels/rowwise/, named like the op's file, and no emitter.
     bounded: whether the size of its values is bounded, whatever the inputs are.
     fuse: the node that can take a node's place, or None; gets the graph and how often each value is used.
     """
@@ -146,5 +148,6 @@ class OpSpec:
     rows: Rows | None = None
     effect: Effect = None
     is_view: bool = False
+    by_rows: bool = False
     bounded: bool = False
     fuse: Callable[[Node, Graph, Counter[Value]], Node | None] | None = None

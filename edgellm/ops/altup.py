@@ -20,7 +20,7 @@ def mix(
     `first` stay as they are.
     """
     inputs = (base, x) if coefficients is None else (base, x, coefficients)
-    return g.emit("mix", inputs, g.n(base), parts=parts, offset=offset, first=first)
+    return g.emit("mix", inputs, g.n(base), parts=parts, offset=float(offset), first=first)
 
 
 def _check_mix(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _mix(run: Run, node: Node, base: Array, x: Array, coefficients: Array | None
 # --- rescale ----------------------------------------------------------------------------------------------------------
 def rescale(g: Builder, x: Value, like: Value, groups: int, floor: float) -> Value:
     """Each of `groups` pieces of a row with the root mean square of `like`; its own mean square counts as `floor` at least."""
-    return g.emit("rescale", (x, like), g.n(x), groups=groups, floor=floor)
+    return g.emit("rescale", (x, like), g.n(x), groups=groups, floor=float(floor))
 
 
 def _check_rescale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _rescale(run: Run, node: Node, x: Array, like: Array) -> Array:
 # --- sparse_relu ------------------------------------------------------------------------------------------------------
 def sparse_relu(g: Builder, x: Value, deviations: float) -> Value:
     """max(x - cutoff, 0), the cutoff so many standard deviations of a row above its mean."""
-    return g.emit("sparse_relu", (x,), g.n(x), deviations=deviations)
+    return g.emit("sparse_relu", (x,), g.n(x), deviations=float(deviations))
 
 
 def _sparse_relu(run: Run, node: Node, x: Array) -> Array:
@@ -77,7 +77,7 @@ def _sparse_relu(run: Run, node: Node, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("mix", _mix, (2, 3), frozenset({"parts", "offset", "first"}), _check_mix),
-    OpSpec("rescale", _rescale, (2,), frozenset({"groups", "floor"}), _check_rescale),
-    OpSpec("sparse_relu", _sparse_relu, attrs=frozenset({"deviations"})),
+    OpSpec("mix", _mix, (2, 3), frozenset({"parts", "offset", "first"}), _check_mix, by_rows=True),
+    OpSpec("rescale", _rescale, (2,), frozenset({"groups", "floor"}), _check_rescale, by_rows=True),
+    OpSpec("sparse_relu", _sparse_relu, attrs=frozenset({"deviations"}), by_rows=True),
 )

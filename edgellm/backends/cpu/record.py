@@ -76,6 +76,14 @@ class Signature:
         )
 
 
+def row_signature(inputs: int, *attrs: str) -> Signature:
+    """The arguments of ops that compute rows from the same rows of their inputs: of each input its values and how many a row has, 0
+    for one that a node lacks; the result; the attributes in alphabetical order; the word that counts rows.
+    """
+    values = " ".join(f"x{i} x{i}_stride n{i}" for i in range(inputs))
+    return Signature(f"{values} out out_stride n {' '.join(sorted(attrs))} count")
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A kernel, its arguments, its operands (values, or other objects that name memory), and how threads divide them.

@@ -8,9 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu.kernels.rowwise.sums import row_sums
-from edgellm.backends.cpu.ops.altup import MIX, RESCALE, SPARSE_RELU
+from edgellm.backends.cpu.record import row_signature
 from edgellm.backends.cpu.simd import Isa
 
+MIX = row_signature(3, "parts", "offset", "first")
+RESCALE = row_signature(2, "groups", "floor")
+SPARSE_RELU = row_signature(1, "deviations")
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -21,15 +24,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _mix(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     fma, splat = isa("fma_f32x8 splat_f32x8")
-    arguments = MIX.reader(
-        isa, "step base base_stride x x_stride coefficients coefficients_stride out out_stride parts added n first count"
-    )
+    arguments = MIX.reader(isa, "step x0 x0_stride x1 x1_stride n1 x2 x2_stride out out_stride n parts first count")
     offset_at = MIX.at("offset")
 
     def mix(op, ith, nth):
-        (step, base, base_stride, x, x_stride, factors, factors_stride, out, out_stride, parts, added, n, first, count) = arguments(
+        step, base, base_stride, x, x_stride, n_x, factors, factors_stride, out, out_stride, n_all, parts, first, count = arguments(
             op
         )
+        n, added = n_all // parts, n_x * parts // n_all
         rows, offset = load_i64(step, count * 8), load_f32(op, offset_at)
         for row in range(rows * ith // nth, rows * (ith + 1) // nth):
             pieces, mine = x + row * x_stride, factors + row * factors_stride
@@ -59,11 +61,12 @@ def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     mul, splat = isa("mul_f32x8 splat_f32x8")
     _, squares = row_sums(isa)
-    arguments = RESCALE.reader(isa, "step x x_stride like like_stride n_like out out_stride n groups count")
+    arguments = RESCALE.reader(isa, "step x0 x0_stride x1 x1_stride n1 out out_stride n groups count")
     floor_at = RESCALE.at("floor")
 
     def rescale(op, ith, nth):
-        step, x, x_stride, like, like_stride, n_like, out, out_stride, n, groups, count = arguments(op)
+        step, x, x_stride, like, like_stride, n_like, out, out_stride, n_all, groups, count = arguments(op)
+        n = n_all // groups
         rows, floor = load_i64(step, count * 8), load_f32(op, floor_at)
         for row in range(rows * ith // nth, rows * (ith + 1) // nth):
             wanted = np.float32(squares(like + row * like_stride, n_like, ZERO) / np.float32(n_like))
@@ -86,7 +89,7 @@ def _sparse_relu(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     sub, larger, splat = isa("sub_f32x8 larger_f32x8 splat_f32x8")
     total, squares = row_sums(isa)
-    arguments = SPARSE_RELU.reader(isa, "step x x_stride out out_stride n count")
+    arguments = SPARSE_RELU.reader(isa, "step x0 x0_stride out out_stride n count")
     deviations_at = SPARSE_RELU.at("deviations")
 
     def sparse_relu(op, ith, nth):
