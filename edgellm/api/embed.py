@@ -145,7 +145,7 @@ def documents(model: LoadedModel, texts: Texts) -> list[TokenIds]:
     """The token ids of each text; of a flat sequence of ids, one. Raises OptionError, NoTokenizer."""
     if isinstance(texts, str):
         texts = [texts]
-    if isinstance(texts, np.ndarray) and (texts.dtype.kind in "UO" or not texts.size or texts.ndim == 2):
+    if isinstance(texts, np.ndarray) and texts.ndim and (texts.dtype.kind in "UO" or not texts.size or texts.ndim == 2):
         texts = list(texts)
     if isinstance(texts, bytes | bytearray | Mapping | set | frozenset) or not isinstance(texts, Collection):
         raise OptionError(f"texts is {type(texts).__name__}; give a str, a list of str, or token ids.")
