@@ -10,8 +10,8 @@ from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import AsyncTwins
 from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_think, form_of, generation_part
 from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
+from edgellm.api.forms.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, Tries, parse
-from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.api.indenting import Indenter
 from edgellm.api.infill import InfillKeywords
 from edgellm.api.infill import generation_part as infill_rest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast  # Any: a schema may be many things
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
-from edgellm.api.form import Form, find_form
+from edgellm.api.forms.form import Form, find_form
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError

@@ -13,11 +13,11 @@ from typing import Any  # what tools return
 
 from edgellm.api.answer import Piece
 from edgellm.api.chat_options import ChatKeywords, check_rounds
+from edgellm.api.forms.schema import hints_of
+from edgellm.api.forms.typed import as_json_value, typed
 from edgellm.api.records import Event, Generation, PromptRead, Stats, ToolError
-from edgellm.api.schema import hints_of
 from edgellm.api.stream import EventMaker, Stream
 from edgellm.api.tools import MAX_ROUNDS, Function, Toolbox
-from edgellm.api.typed import as_json_value, typed
 from edgellm.chat.templates import Message
 from edgellm.chat.tools import ToolCall
 from edgellm.errors import OptionError, shown

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any  # Any: JSON
 
-from edgellm.api.docstrings import docstring_of
-from edgellm.api.form import Form, check_grammar
-from edgellm.api.schema import as_json, name_of, parameters_of
+from edgellm.api.forms.docstrings import docstring_of
+from edgellm.api.forms.form import Form, check_grammar
+from edgellm.api.forms.schema import as_json, name_of, parameters_of
 from edgellm.arguments import check_flag
 from edgellm.chat.families import (
     CallSplitter,

@@ -14,7 +14,7 @@ def form(chosen: Mapping[str, str]) -> dict[str, Any]:
     """The library's option, checked before a model is loaded; {} without any. Raises OptionError, SchemaError."""
     found = {name: read(chosen[name]) for name, read in _READ.items() if name in chosen}
     if found:
-        from edgellm.api.form import find_form
+        from edgellm.api.forms.form import find_form
 
         find_form(found)
     return found

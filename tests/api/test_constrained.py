@@ -19,8 +19,8 @@ from schema_cases import SCHEMAS
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.schema import check as schema_check
-from edgellm.api.schema import parameters_of, schema_of
+from edgellm.api.forms.schema import check as schema_check
+from edgellm.api.forms.schema import parameters_of, schema_of
 from edgellm.errors import OptionError, SchemaError
 from edgellm.tokenizer import Tokenizer
 

@@ -20,11 +20,11 @@ from call_formats import TEMPLATE, Begins, template
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.api.docstrings import parsed
+from edgellm.api.forms.docstrings import parsed
+from edgellm.api.forms.typed import typed
 from edgellm.api.records import Generation
 from edgellm.api.rounds import Rounds, RoundStream, arguments_for, in_loop, result_text
 from edgellm.api.tools import Toolbox, toolbox
-from edgellm.api.typed import typed
 from edgellm.chat.tools import ToolCall
 from edgellm.errors import OptionError
 

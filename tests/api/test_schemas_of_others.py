@@ -13,8 +13,8 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api.forms.schema import reader_of, schema_of
 from edgellm.api.indenting import Indenter
-from edgellm.api.schema import reader_of, schema_of
 from edgellm.chat.schemas import restated
 from edgellm.errors import OptionError, SchemaError
 

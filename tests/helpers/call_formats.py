@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.api.call_grammars import CallGrammars
+from edgellm.api.forms.call_grammars import CallGrammars
 from edgellm.api.tools import Toolbox
 from edgellm.chat.families import FORMATS, CallSplitter, Format
 from edgellm.chat.families._format import literal

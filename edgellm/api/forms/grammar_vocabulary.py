@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgellm.api.call_grammars import CallGrammars
-from edgellm.api.form import Form, check_grammar, marks_in
+from edgellm.api.forms.call_grammars import CallGrammars
+from edgellm.api.forms.form import Form, check_grammar, marks_in
 from edgellm.api.tools import Toolbox
 from edgellm.chat.families import with_forms
 from edgellm.chat.thinking import HARMONY, THINK, Marks

@@ -12,9 +12,9 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from edgellm.api.pydantic_schema import of_pydantic
-from edgellm.api.schema_values import LONG, check_values, move_within
-from edgellm.api.typed import TEXTS, typed
+from edgellm.api.forms.pydantic_schema import of_pydantic
+from edgellm.api.forms.schema_values import LONG, check_values, move_within
+from edgellm.api.forms.typed import TEXTS, typed
 from edgellm.chat.schemas import ANNOTATIONS, ENFORCED, LISTS, MAPPINGS, MAX_DEPTH, held, mapped, moved, restated
 from edgellm.errors import SchemaError, shown
 

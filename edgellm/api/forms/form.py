@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from edgellm.api.schema import as_json, reader_of, schema_of
+from edgellm.api.forms.schema import as_json, reader_of, schema_of
 from edgellm.arguments import as_int, check_flag
 from edgellm.chat.families import Mark
 from edgellm.chat.schemas import loosened, not_enforced, problem_of
