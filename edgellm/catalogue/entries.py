@@ -14,6 +14,7 @@ from edgellm.options.option import Option
 from edgellm.options.sampling import SAMPLING
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}==[0-9][\w.]{0,30}", re.ASCII)
 BUNDLED = re.compile(r"[a-z0-9][a-z0-9.-]{0,58}\.gguf")
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 KINDS = ("chat", "embedding", "test")
@@ -32,7 +33,8 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One quantisation of a model: a single file, or split files in order; a bundled one comes with edgellm itself."""
+    """One quantisation of a model: a single file, or split files in order; in a repository of the hub, in a Python package, or, a
+    bundled one, in edgellm itself."""
 
     type: str
     repository: str
@@ -40,6 +42,7 @@ class ModelFile:
     revision: str | None = None  # commit; None: the repository's newest
     gated: bool = False  # its makers want their terms accepted on the hub first
     bundled: bool = False  # lies in the package's own data folder; repository is ""
+    package: str = ""  # a wheel that holds it, as pip names it: NAME==VERSION; repository is ""
 
     @property
     def size(self) -> int:
@@ -164,6 +167,8 @@ def _file(table: Any, repository: str | None, name: str) -> ModelFile:
     where = f"{name}:{type_name}"
     if "bundled" in table:
         return _bundled(table, type_name, where)
+    if "package" in table:
+        return _packaged(table, type_name, where)
     repository = _repository(_take(table, "repository", str, where, _REQUIRED if repository is None else repository), where)
     revision = _take(table, "revision", str, where, None)
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
@@ -185,6 +190,17 @@ def _bundled(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
     piece = {"path": path} | {key: table.pop(key) for key in ("size", "sha256") if key in table}
     _nothing_left(table, where)
     return ModelFile(type_name, "", (_part(piece, where),), bundled=True)
+
+
+def _packaged(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
+    package = _take(table, "package", str, where)
+    if not PACKAGE.fullmatch(package):
+        raise ValueError(f"{where}: package = {_shown(package)} is not a package and version like name==1.0")
+    part = _part({key: table.pop(key) for key in ("path", "size", "sha256") if key in table}, where)
+    _nothing_left(table, where)
+    if part.sha256 is None:
+        raise ValueError(f"{where}: a file of a package needs a sha256")
+    return ModelFile(type_name, "", (part,), package=package)
 
 
 def _part(table: Any, where: str) -> FilePart:

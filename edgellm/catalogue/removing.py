@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
 from edgellm.catalogue.file_selection import parts_of
-from edgellm.catalogue.names import OLLAMA_PREFIX, resolve
+from edgellm.catalogue.names import OLLAMA_PREFIX, meant, resolve
 from edgellm.catalogue.registry import bundled
 from edgellm.catalogue.stores import named
 from edgellm.errors import ModelNotFound, OptionError
@@ -26,12 +26,12 @@ def find_removable(name: str, *, force: bool = False) -> Removable:
     """The files that removing a model means. Raises ModelNotFound, and OptionError for what is not ours."""
     first = resolve(name)
     target = os.path.realpath(first)
-    for model in named("ollama"):
-        if name.startswith(OLLAMA_PREFIX) or os.path.realpath(model.path) == target:
-            raise OptionError(
-                f"rm {name}: the file is Ollama's, which would not know that it is gone; use: ollama rm "
-                f"{model.name.removeprefix(OLLAMA_PREFIX)}"
-            )
+    tags = [model.name for model in named("ollama") if os.path.realpath(model.path) == target]
+    if tags:
+        asked = meant(name)[0].removesuffix(":latest")
+        known = [asked] if asked in tags else tags
+        way = " and ".join(f"ollama rm {tag.removeprefix(OLLAMA_PREFIX)}" for tag in known)
+        raise OptionError(f"rm {name}: the file is Ollama's, which would not know that it is gone; use: {way}")
     if any(os.path.realpath(path) == target for _, _, path in bundled()):
         raise OptionError(f"rm {name}: the model is built in and can't be removed")
     paths = tuple(first.with_name(part) for part in parts_of(first.name))

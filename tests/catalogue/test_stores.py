@@ -14,8 +14,9 @@ from edgellm.catalogue import stores
 from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.names import resolve
 from edgellm.catalogue.paths import Environment, config_folder, data_folder, models_folder
+from edgellm.catalogue.removing import find_removable
 from edgellm.catalogue.stores import bundled
-from edgellm.errors import ModelNotFound
+from edgellm.errors import ModelNotFound, OptionError
 
 GGUF = b"GGUF" + bytes(60)
 
@@ -71,7 +72,7 @@ def names_of(store: str, around: Environment | None = None) -> list[str]:
 
 
 def test_every_store_is_there_and_empty() -> None:
-    assert stores.names() == ["hub", "ollama", "lm_studio", "llama_cpp", "gpt4all", "jan", "folders", "bundled"]
+    assert stores.names() == ["hub", "ollama", "lm_studio", "llama_cpp", "gpt4all", "jan", "folders", "bundled", "packages"]
     assert [model.store for model in stores.scan()] == ["edgellm"]
 
 
@@ -269,3 +270,40 @@ def test_a_catalogue_name_finds_the_file_of_another_program(home: Path) -> None:
     blob = in_ollama(home / ".ollama/models", "registry.ollama.ai/library/x/latest")
     assert stores.same_file(FilePart("any.gguf", len(GGUF), digest)) == blob
     assert stores.same_file(FilePart("any.gguf", len(GGUF), "b" * 64)) is None
+
+
+@pytest.mark.parametrize("typed", ["tinychat", "tinychat:latest", "TinyChat", "ollama:tinychat"])
+def test_names_of_ollama_with_and_without_their_tag(typed: str, home: Path) -> None:
+    blob = in_ollama(home / ".ollama/models", "registry.ollama.ai/library/tinychat/latest")
+    assert resolve(typed) == blob
+
+
+def test_names_that_other_programs_show(home: Path) -> None:
+    hub = in_ollama(home / ".ollama/models", "hf.co/foo/bar/Q8_0", GGUF + b"1")
+    assert resolve("hf.co/foo/bar:Q8_0") == hub
+    file = write(home / ".lmstudio/models/lmstudio-community/Fox-1B-GGUF/Fox-1B-Q4_K_M.gguf", GGUF + b"2")
+    for name in ("Fox-1B-Q4_K_M", "fox-1b-q4_k_m.gguf", "lmstudio-community/Fox-1B-GGUF"):
+        assert resolve(name) == file
+    older = write(home / ".cache/llama.cpp/ggml-org_owl-Q8_0.gguf", GGUF + b"3")
+    assert resolve("ggml-org_owl-Q8_0") == older
+    write(home / ".lmstudio/models/other/Fox/Fox-1B-Q4_K_M.gguf", GGUF + b"4")
+    with pytest.raises(ModelNotFound, match=r"several models here; give the path of one: .*Fox-1B-GGUF.*other/Fox"):
+        resolve("Fox-1B-Q4_K_M")
+
+
+def test_all_tags_of_a_blob_are_listed_and_rm_names_the_one_that_was_typed(home: Path) -> None:
+    for tag in ("latest", "work", "q8_0"):
+        in_ollama(home / ".ollama/models", f"registry.ollama.ai/library/tiny/{tag}")
+    listed = {model.found.name: model.same_as for model in stores.scan()}
+    assert listed.keys() >= {"ollama:tiny", "ollama:tiny:work", "ollama:tiny:q8_0"}
+    for tag in ("tiny:work", "ollama:tiny:work"):
+        with pytest.raises(OptionError, match=r"use: ollama rm tiny:work$"):
+            find_removable(tag)
+
+
+def test_models_inside_python_packages(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = home / "venv/lib/python3/site-packages"
+    path = write(site / "llm_tiny/tiny.gguf", GGUF + b"5")
+    monkeypatch.setattr("sys.path", [str(site), str(home)])
+    [found] = stores.named("packages")
+    assert found.path == path and resolve("tiny") == path

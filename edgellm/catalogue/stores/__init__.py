@@ -10,6 +10,7 @@ import functools
 import importlib
 import os
 import pkgutil
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,10 @@ from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.paths import Environment
 from edgellm.catalogue.stores.found import Found
 
-__all__ = ["Found", "StoredModel", "named", "names", "same_file", "scan"]
+__all__ = ["Found", "StoredModel", "aliases", "all_found", "named", "names", "same_file", "scan"]
+
+
+OLLAMA = "ollama:"
 
 
 class ModelStore(Protocol):
@@ -55,10 +59,27 @@ def named(store: str, around: Environment | None = None) -> list[Found]:
     return list(_store(store).find(around or Environment()))
 
 
+def all_found(around: Environment | None = None) -> list[Found]:
+    """The models of all stores, those of the best rank first; a file may be there several times."""
+    return [model for store in names() for model in named(store, around)]
+
+
+def aliases(model: Found) -> set[str]:
+    """The names by which a model is known to the program that fetched it, in lower case."""
+    name = model.name.lower()
+    if name.startswith(OLLAMA):
+        return {name.removeprefix(OLLAMA)}
+    if not os.path.isabs(model.name):
+        return set()
+    *_, publisher, repository, file = ("", "", *model.path.parts)
+    stem = re.sub(r"-00001-of-\d{5}$", "", model.path.stem)
+    return {text.lower() for text in (file, stem, f"{publisher}/{repository}", f"{publisher}/{repository}/{file}")}
+
+
 def scan(around: Environment | None = None) -> list[StoredModel]:
     """Every model on this machine once: the same file, link target or sha256 is one model, wherever it is seen.
 
-    Names that the user gave (`Found.given`) all appear.
+    Names that the user gave (`Found.given`) all appear, and all tags of Ollama's.
     """
     models: list[StoredModel] = []
     seen: dict[object, int] = {}
@@ -70,7 +91,7 @@ def scan(around: Environment | None = None) -> list[StoredModel]:
             if known is None:
                 known = len(models)
                 models.append(StoredModel(found, title))
-            elif found.given:
+            elif found.given or (found.name.startswith(OLLAMA) and title == models[known].store):
                 models.append(StoredModel(found, title, same_as=models[known].found.name))
             elif title != models[known].store and title not in models[known].also:
                 models[known] = StoredModel(models[known].found, models[known].store, (*models[known].also, title))

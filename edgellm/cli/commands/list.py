@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgellm.cli import options
 from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.table import line_width
 from edgellm.errors import EdgeError
 
 if TYPE_CHECKING:
-    from edgellm.catalogue.stores import StoredModel
+    from edgellm.catalogue.stores import Found, StoredModel
+
+NARROWEST = 22  # columns of type and size, which stay on the line
 
 
 def list_(json_: options.Json = False) -> None:
@@ -25,7 +31,7 @@ def list_(json_: options.Json = False) -> None:
     """
     from edgellm.bench.fit import rough_bytes, verdict
     from edgellm.catalogue.machine import memory
-    from edgellm.catalogue.stores import bundled, scan
+    from edgellm.catalogue.stores import aliases, bundled, scan
     from edgellm.cli.terminal.format_stats import size
     from edgellm.cli.terminal.table import table
 
@@ -52,14 +58,27 @@ def list_(json_: options.Json = False) -> None:
             )
         )
         return
-    rows = [
-        (model.found.name, _type(model) or "?", size(model.found.size), _where(model), verdict(rough_bytes(model.found.size), free))
-        for model in models
-    ]
+    stems = Counter(alias for model in models for alias in aliases(model.found))
+    rows = []
+    for model in models:
+        found, fits = model.found, verdict(rough_bytes(model.found.size), free)
+        rows.append((_name(found, stems), _type(model) or "?", size(found.size), _where(model), fits))
     if rows:
         print(table(("name", "type", "size", "where", "fits"), rows, right=(2,), optional=(3, 4)))
     if all(model.store == bundled.NAME for model in models):
         say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")
+
+
+def _name(model: Found, stems: Mapping[str, int]) -> str:
+    """The name to type: of a file that only its path names the file's own name, where no other has it, or the path, cut to fit."""
+    if not os.path.isabs(model.name):
+        return model.name
+    if stems[model.path.stem.lower()] == 1:
+        return model.path.stem
+    home = os.path.expanduser("~")
+    path = f"~{model.name.removeprefix(home)}" if model.name.startswith(home + os.sep) else model.name
+    room = (line_width() or len(path)) - NARROWEST
+    return path if len(path) <= room else f"{path[: room // 3]}…{path[len(path) - (room - room // 3 - 1) :]}"
 
 
 def _where(model: StoredModel) -> str:

