@@ -63,7 +63,7 @@ def reference(path: Path) -> Floats:
 
 @pytest.mark.parametrize("arch", writers())
 def test_every_architecture_agrees_with_the_reference(tmp_path: Path, arch: str) -> None:
-    """1e-3 is what is asked; float32 throughout gives about 1e-6."""
+    """1e-4 is what is asked; float32 throughout gives about 1e-6."""
     path = tiny_model(tmp_path / "m.gguf", arch)
     with edgellm.load(path, backend="mlx", kv_type="f32") as model:
         assert model.backend == "mlx"
