@@ -42,11 +42,14 @@ def prepare(
 
 
 class MlxStep:
-    """A step whose segments go to the device one after the other. Once begun, a segment is not stopped."""
+    """A step that goes to the device at once where each conversation has one token, else when it is waited for. Once begun, it is
+    not stopped. Segments that share a state, as documents do, are computed one after the other.
+    """
 
     def __init__(self, executable: MlxExecutable, batch: StepBatch) -> None:
-        self._executable, self._parts = executable, list(batch.split())
-        self._begun = executable.begin(self._parts[0]) if len(self._parts[0].tokens) == 1 else None
+        shared = len({id(segment.state) for segment in batch.segments}) < len(batch.segments)
+        self._executable, self._parts = executable, list(batch.split()) if shared else [batch]
+        self._begun = None if _has_prompt(self._parts[0]) else executable.begin(self._parts[0])
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
         """See backends.base.Pending."""
@@ -54,14 +57,19 @@ class MlxStep:
         for part in self._parts:
             begun, self._begun, started = self._begun, None, time.perf_counter()
             if begun is None:
-                if len(part.tokens) > 1 and stop():
+                if _has_prompt(part) and stop():
                     raise StepStopped
                 begun = self._executable.begin(part)
             logits.append(begun())
-            if len(part.tokens) > 1:
+            if _has_prompt(part):
                 self._executable.step_size.note(len(part.tokens), time.perf_counter() - started)
         wanted = [rows for rows in logits if len(rows)] or logits[:1]
         return {self._executable.output: wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
+
+
+def _has_prompt(batch: StepBatch) -> bool:
+    """Whether some conversation has several tokens in a step."""
+    return len(batch.tokens) > len(batch.segments)
 
 
 class MlxExecutable:
@@ -109,20 +117,18 @@ class MlxExecutable:
             return KVCache.load(self.layout, self._kv_type, file)
 
     def submit(self, batch: StepBatch) -> MlxStep:
-        """Give the first segment to the device, if it is a single token; whoever waits gives it the others, one by one."""
+        """Give a step of single tokens to the device; others go there when they are waited for."""
         if self._walk is None:
             raise BackendError("this model is closed.")
         assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
         return MlxStep(self, batch)
 
     def begin(self, batch: StepBatch) -> Callable[[], npt.NDArray[np.float32]]:
-        """A step of one segment, given to the device: what is returned waits for its logits."""
-        state = batch.segments[0].state
-        assert isinstance(state, KVCache)
+        """A step given to the device: what is returned waits for its logits."""
         if self._walk is None:
             raise BackendError("this model is closed.")
         with device.own_errors("compute"):
-            computed = self._walk.step(state, batch)
+            computed = self._walk.step(batch)
 
         def logits() -> npt.NDArray[np.float32]:
             with device.own_errors("compute"):

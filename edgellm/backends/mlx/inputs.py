@@ -24,7 +24,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a step decides which operations it consists of; steps of one shape are traced once.
+    """What of a conversation's share of a step decides which operations it consists of; steps of one shape are traced once.
 
     `ends`: slots looked at, per memory class; `masked`: whether some of them are not seen; `beyond`: whether tokens were evicted,
     so that sinks need another rotation; `turning`: whether their keys get one; `single`: whether the step is one token;
@@ -37,6 +37,7 @@ class Shape:
     turning: bool
     single: bool
     new_sinks: int
+    n: int  # tokens
     n_outputs: int  # -1: all rows
     kept: tuple[int, ...]  # rows whose recurrent states are kept
     given: bool = False  # some tokens are vectors
@@ -67,7 +68,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a step brings; lists are by state or, where it says so, by memory class."""
+    """What a step brings; lists are by state or, where it says so, by memory class.
+
+    Ops with states see the share of one conversation, from `output_rows` on; all others see the rows of all conversations.
+    """
 
     shape: Shape
     embedded: dict[tuple[str, str], Array]  # (T, n) f32 by table and source

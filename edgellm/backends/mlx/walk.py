@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, cast
 
 import mlx.core as mx
@@ -28,6 +29,17 @@ from edgellm.rope import cos_sin, frequencies
 from edgellm.weights import Weight, WeightStore
 
 Floats = npt.NDArray[np.float32]
+APART = frozenset(name for name, spec in DECLARED.items() if spec.effect or spec.rows == "S")  # ops that take one conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A conversation's share of a step. `turned`: by how much its sinks' keys are rotated afterwards."""
+
+    state: KVCache
+    shape: Shape
+    turned: int
+    arrays: dict[str, Any]
 
 
 class Walk:
@@ -53,10 +65,35 @@ class Walk:
         self._measures = any(node.attrs.get("max_bias") or node.attrs.get("buckets") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
-    def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:
-        """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
-        n = len(step.tokens)
-        traced = self._trace and n == 1
+    def step(self, batch: StepBatch) -> Callable[[], Floats]:
+        """Begin a step, which renews the states of its conversations. What is returned waits for the logits (R, n_vocab) f32, newly
+        allocated.
+        """
+        traced = self._trace and len(batch.tokens) == 1
+        parts = [self._part(segment, traced) for segment in batch.split()]
+        common = {
+            "embedded": [mx.array(rows(batch)) for rows in self._tables.values()],
+            "tables": [[mx.array(part) for part in self._table(batch, *rotation)] for rotation in self._rotations],
+            "given": _dense(batch.given),
+            "output_rows": mx.array(batch.output_rows),
+        }
+        states = [array for part in parts for array in part.state.arrays]
+        try:
+            logits = self._run(parts, common, traced)
+            states = [array for part in parts for array in part.state.arrays]
+            waits = logits is None or not all(part.shape.single for part in parts)  # chunks one by one: they are large
+            (mx.eval if waits else mx.async_eval)(states if logits is None else [logits, *states])
+            for part in parts:
+                part.state.turned = part.turned
+        except BaseException:
+            mx.eval(states)  # what is not computed here could not be by another thread
+            raise
+        return lambda: np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+
+    def _part(self, step: StepBatch, traced: bool) -> Part:
+        """What a step of one conversation, or a segment of a step, brings of its own."""
+        n, state = len(step.tokens), step.segments[0].state
+        assert isinstance(state, KVCache)
         views = [
             view(spans, step.positions, memory, STEP if traced else 1, measured=self._measures)
             for spans, memory in zip(step.spans, self._layout.classes, strict=True)
@@ -72,15 +109,13 @@ class Walk:
             turn != state.turned,
             n == 1,
             int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
+            n,
             -1 if len(step.output_rows) == n else len(step.output_rows),
             kept,
             step.given is not None,
         )
         state.reserve([one.end for one in views])
         arrays = {
-            "embedded": [mx.array(rows(step)) for rows in self._tables.values()],
-            "tables": [[mx.array(part) for part in self._table(step, *rotation)] for rotation in self._rotations],
-            "given": _dense(step.given),
             "output_rows": mx.array(step.output_rows),
             "slots": [mx.array(one.slots) for one in views],
             "masks": [mx.array(one.mask) for one in views if one.mask is not None],
@@ -89,13 +124,7 @@ class Walk:
             "states_after": mx.array(step.state_slots[list(kept), 1]),
             "turns": [[mx.array(part) for part in self._turn(spec, turn)] for spec in self._turned_specs] if shape.turning else [],
         }
-        try:
-            logits = self._run(shape, state, arrays, traced)
-            state.turned = turn
-        except BaseException:
-            mx.eval(state.arrays)  # what is not computed here could not be by another thread
-            raise
-        return lambda: np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+        return Part(state, shape, turn, arrays)
 
     def close(self) -> None:
         """Drop the traces, which hold the weights and this object in a circle."""
@@ -109,45 +138,60 @@ class Walk:
         """A rotation alone: keys have had their magnitude."""
         return cos_sin(replace(spec, temperature=None), np.array([by]), self._turning[spec][0], 1.0)
 
-    def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
+    def _run(self, parts: Sequence[Part], common: dict[str, Any], traced: bool) -> Array | None:
         if not traced:
-            logits = self.evaluate(shape, state.lists, arrays)
-        else:
-            logits, state.lists = self._traced(shape)(state.lists, arrays)
-        begin = mx.async_eval if shape.single and logits is not None else mx.eval  # chunks one by one: they are large
-        begin(state.arrays if logits is None else [logits, *state.arrays])
+            return self.evaluate([(part.shape, part.state.lists, part.arrays) for part in parts], common)
+        (part,) = parts
+        logits, part.state.lists = self._traced(part.shape)(part.state.lists, part.arrays, common)
         return logits
 
     def _traced(self, shape: Shape) -> Callable[..., Any]:
         """`evaluate` as a function of arrays alone, which MLX fuses and keeps."""
         if shape not in self._traces:
 
-            def whole(lists: list[list[Array]], arrays: dict[str, Any]) -> Any:
+            def whole(lists: list[list[Array]], arrays: dict[str, Any], common: dict[str, Any]) -> Any:
                 lists = [list(each) for each in lists]
-                return self.evaluate(shape, lists, arrays), lists
+                return self.evaluate([(shape, lists, arrays)], common), lists
 
             self._traces[shape] = mx.compile(whole)
         return self._traces[shape]
 
-    def evaluate(self, shape: Shape, lists: list[list[Array]], arrays: dict[str, Any]) -> Array | None:
-        """The graph over one step; the lists of the conversation are renewed in place. None where no logits are wanted."""
-        held = [Held(*each) for each in zip(*lists, strict=True)]
-        inputs = self._inputs(shape, arrays, held)
+    def evaluate(self, parts: Sequence[tuple[Shape, list[list[Array]], dict[str, Any]]], common: dict[str, Any]) -> Array | None:
+        """The graph over one step; the lists of its conversations are renewed in place. None where no logits are wanted.
+
+        All rows go through each op together, but for ops with states: those take one conversation after the other.
+        """
+        held = [[Held(*each) for each in zip(*lists, strict=True)] for _, lists, _ in parts]
+        own = [self._inputs(shape, arrays, one, common) for (shape, _, arrays), one in zip(parts, held, strict=True)]
+        rows = _Rows([shape for shape, _, _ in parts])
+        step = own[0] if len(own) == 1 else replace(own[0], output_rows=None if rows.all_wanted else common["output_rows"])
         done: list[Any] = []  # Any: arrays, and None where nobody wants a value
         for node in self._graph.nodes:
+            if node.rows == "R" and not rows.total["R"]:
+                done.append(None)
+                continue
             x = [done[value] for value in node.inputs]
-            done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
-        for each, name in zip(lists, LISTS, strict=True):
-            each[:] = [getattr(one, name) for one in held]
+            if len(own) == 1 or node.op not in APART:
+                done.append(OPS[node.op](self._weights, step, node, x))
+                continue
+            found = []
+            for index, inputs in enumerate(own):
+                if node.rows != "R" or inputs.shape.n_outputs:
+                    mine = [a[rows.of(self._graph.nodes[value].rows, index)] for a, value in zip(x, node.inputs, strict=True)]
+                    found.append(OPS[node.op](self._weights, inputs, node, mine))
+            done.append(None if found[0] is None else mx.concatenate(found))
+        for (_, lists, _), one in zip(parts, held, strict=True):
+            for each, name in zip(lists, LISTS, strict=True):
+                each[:] = [getattr(layer, name) for layer in one]
         return done[self._graph.outputs[self.output]]
 
-    def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held]) -> Inputs:
+    def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held], common: dict[str, Any]) -> Inputs:
         masks = iter(arrays["masks"])
         return Inputs(
             shape=shape,
-            embedded=dict(zip(self._tables, arrays["embedded"], strict=True)),
-            tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
-            given=arrays["given"] if shape.given else [],
+            embedded=dict(zip(self._tables, common["embedded"], strict=True)),
+            tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, common["tables"], strict=True)},
+            given=common["given"],
             output_rows=None if shape.n_outputs < 0 else arrays["output_rows"],
             layers=self._layers,
             held=held,
@@ -159,6 +203,24 @@ class Walk:
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
         )
+
+
+class _Rows:
+    """Which rows of a step's values belong to which conversation: tokens T, wanted ones R, one per segment S."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        counts = {
+            "T": [s.n for s in shapes],
+            "R": [s.n if s.n_outputs < 0 else s.n_outputs for s in shapes],
+            "S": [1] * len(shapes),
+        }
+        self._ends = {kind: list(accumulate(each)) for kind, each in counts.items()}
+        self.total = {kind: ends[-1] for kind, ends in self._ends.items()}
+        self.all_wanted = self.total["R"] == self.total["T"]
+
+    def of(self, kind: str, index: int) -> slice:
+        ends = self._ends[kind]
+        return slice(ends[index - 1] if index else 0, ends[index])
 
 
 def _dense(given: Given | None) -> list[Array]:
