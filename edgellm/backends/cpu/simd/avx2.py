@@ -104,7 +104,7 @@ class Avx2(Generic):
         return self.magnitude(w), self._negative(w)
 
     def _negative(self, w: Any) -> Any:
-        return self.b.sext(self.b.icmp_signed("<", w, self.constant(w.type, 0)), w.type)
+        return self.b.sext(self.b.icmp_signed("<", w, 0), w.type)
 
     @staticmethod
     def _together(signed: bool, most: int) -> int:
@@ -126,7 +126,7 @@ class Avx2(Generic):
     def negated(self, x: Any, negative: Any) -> Any:
         if x.type.count != 32:
             return super().negated(x, negative)
-        return self.signed_by(x, self.b.or_(self.b.sext(negative, x.type), self.constant(x.type, 1)))
+        return self.signed_by(x, self.b.or_(self.b.sext(negative, x.type), 1))
 
     def signed_by(self, x: Any, w: Any) -> Any:
         return self.call("llvm.x86.avx2.psign.b", V32B, x, w)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -36,6 +36,42 @@ F32X8, I32X8, I8X32 = Vec("f32", 8), Vec("i32", 8), Vec("i8", 32)
 
 def vector(element: Any, lanes: int) -> Any:
     return ir.VectorType(element, lanes)
+
+
+def constant(kind: Any, value: float | Sequence[float]) -> Any:
+    """A constant; one number fills all lanes of a vector type."""
+    if isinstance(kind, ir.VectorType) and not isinstance(value, Sequence):
+        value = [value] * kind.count
+    return ir.Constant(kind, value)
+
+
+class Builder:
+    """An IRBuilder whose two operands may be numbers, or a number for each lane: constants of the other operand's type."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+
+def _with_numbers(name: str) -> Callable[..., Any]:
+    """The instruction `name`, whose last two operands are of one type."""
+
+    def instruction(self: Builder, *arguments: Any, **options: Any) -> Any:
+        *first, a, b = arguments
+        if not isinstance(b, ir.Value):
+            b = constant(a.type, b)
+        elif not isinstance(a, ir.Value):
+            a = constant(b.type, a)
+        return getattr(self._builder, name)(*first, a, b, **options)
+
+    return instruction
+
+
+INTEGER = "add sub mul sdiv udiv srem urem and_ or_ xor shl lshr ashr icmp_signed icmp_unsigned select"
+for _name in f"{INTEGER} fadd fsub fmul fdiv fcmp_ordered fcmp_unordered".split():
+    setattr(Builder, _name, _with_numbers(_name))
 
 
 def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:

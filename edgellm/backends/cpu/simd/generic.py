@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, Builder, constant, vector
 
 Value = Any  # ir.Value: llvmlite has no static types
 Load = Callable[[], Value]
@@ -37,7 +38,7 @@ class Generic:
     level: ClassVar[Level] = LEVELS["generic"]
 
     def __init__(self, builder: Any) -> None:
-        self.b, self.apart = builder, False
+        self.b, self.apart = builder if isinstance(builder, Builder) else Builder(builder), False
 
     def of_one_row(self) -> Generic:
         """The ISA level whose vectors have the lanes of a single row in block_lanes.py."""
@@ -53,10 +54,18 @@ class Generic:
 
     # --- constants, memory, lanes -------------------------------------------------------------------------------------
     def constant(self, kind: Any, value: float | Sequence[float]) -> Value:
-        """A constant; one number fills all lanes of a vector type."""
-        if isinstance(kind, ir.VectorType) and not isinstance(value, Sequence):
-            value = [value] * kind.count
-        return ir.Constant(kind, value)
+        """A constant; one number fills all lanes of a vector type. `b` makes them of numbers beside another operand."""
+        return constant(kind, value)
+
+    def at(self, base: Value, index: Value, size: Value | int) -> Value:
+        """base + index * size."""
+        return self.b.add(base, self.b.mul(index, size))
+
+    @contextmanager
+    def loop(self, n: Value | int) -> Iterator[Value]:
+        """A loop whose body is what is written within; the index, from 0 to n - 1."""
+        with cgutils.for_range(self.b, n if isinstance(n, ir.Value) else I64(n)) as loop:
+            yield loop.index
 
     def load(self, kind: Any, address: Value, offset: int = 0) -> Value:
         return self.b.load(self._pointer(kind, address, offset), align=1)
@@ -74,7 +83,7 @@ class Generic:
 
     def _pointer(self, kind: Any, address: Value, offset: int) -> Value:
         if offset:
-            address = self.b.add(address, ir.Constant(I64, offset))
+            address = self.b.add(address, offset)
         return self.b.inttoptr(address, kind.as_pointer())
 
     def call(self, name: str, result: Any, *arguments: Value) -> Value:
@@ -178,7 +187,7 @@ class Generic:
         magic = self.constant(x.type, 12582912.0)  # 1.5 * 2^23: the sum's last mantissa bit counts ones
         shifted = self.b.fadd(x, magic)
         integer = vector(I32, x.type.count)
-        bits = self.b.sub(self.cast(shifted, integer), self.constant(integer, 0x4B400000))
+        bits = self.b.sub(self.cast(shifted, integer), 0x4B400000)
         return self.b.fsub(shifted, magic), bits
 
     def exp(self, x: Value) -> Value:
@@ -190,21 +199,21 @@ class Generic:
         low, high = self.constant(kind, -87.3), self.constant(kind, 89.0)
         is_zero = b.fcmp_ordered("<", x, low)
         x = b.select(is_zero, low, b.select(b.fcmp_ordered(">", x, high), high, x))
-        n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
+        n, n_bits = self.nearest(b.fmul(x, 1.4426950408889634))
         r = self.fma(n, self.constant(kind, -0.693359375), x)  # ln 2 in two parts, the first exact in 9 bits
         r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
         p = self.constant(kind, 1.9875691500e-4)  # Cephes' expf on [-ln2/2, ln2/2]
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
-        p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
-        return b.select(is_zero, self.constant(kind, 0.0), self.times_power(p, n, n_bits))
+        p = b.fadd(self.fma(p, b.fmul(r, r), r), 1.0)
+        return b.select(is_zero, 0.0, self.times_power(p, n, n_bits))
 
     def times_power(self, p: Value, n: Value, n_bits: Value) -> Value:
         """p * 2^n for whole n, given as f32 and as i32, from -150 to 128: in two factors."""
-        b, integer = self.b, n_bits.type
-        half = b.ashr(n_bits, self.constant(integer, 1))
+        b = self.b
+        half = b.ashr(n_bits, 1)
         for part in (half, b.sub(n_bits, half)):
-            exponent = b.shl(b.add(part, self.constant(integer, 127)), self.constant(integer, 23))
+            exponent = b.shl(b.add(part, 127), 23)
             p = b.fmul(p, self.cast(exponent, p.type))
         return p
 
@@ -214,12 +223,12 @@ class Generic:
         b, lanes = self.b, h.type.count
         integer, kind = vector(I32, lanes), vector(F32, lanes)
         wide = b.zext(h, integer)
-        magnitude = b.and_(wide, self.constant(integer, 0x7FFF))
-        scaled = b.fmul(self.cast(b.shl(magnitude, self.constant(integer, 13)), kind), self.constant(kind, 2.0**112))
+        magnitude = b.and_(wide, 0x7FFF)
+        scaled = b.fmul(self.cast(b.shl(magnitude, 13), kind), 2.0**112)
         bits = self.cast(scaled, integer)
-        special = b.icmp_signed(">", magnitude, self.constant(integer, 0x7BFF))
-        bits = b.select(special, b.or_(bits, self.constant(integer, 0x7F800000)), bits)
-        sign = b.shl(b.and_(wide, self.constant(integer, 0x8000)), self.constant(integer, 16))
+        special = b.icmp_signed(">", magnitude, 0x7BFF)
+        bits = b.select(special, b.or_(bits, 0x7F800000), bits)
+        sign = b.shl(b.and_(wide, 0x8000), 16)
         return self.cast(b.or_(bits, sign), kind)
 
     def to_f16(self, x: Value) -> Value:
@@ -227,21 +236,21 @@ class Generic:
         b, lanes = self.b, x.type.count
         integer, kind = vector(I32, lanes), vector(F32, lanes)
         bits = self.cast(x, integer)
-        sign = b.and_(b.lshr(bits, self.constant(integer, 16)), self.constant(integer, 0x8000))
-        a = b.and_(bits, self.constant(integer, 0x7FFFFFFF))
-        odd = b.and_(b.lshr(a, self.constant(integer, 13)), self.constant(integer, 1))
-        normal = b.lshr(b.add(b.add(a, self.constant(integer, -0x38000000 + 0xFFF)), odd), self.constant(integer, 13))
+        sign = b.and_(b.lshr(bits, 16), 0x8000)
+        a = b.and_(bits, 0x7FFFFFFF)
+        odd = b.and_(b.lshr(a, 13), 1)
+        normal = b.lshr(b.add(b.add(a, -0x38000000 + 0xFFF), odd), 13)
         aligner = self.constant(integer, 0x3F000000)  # 0.5: adding it moves a subnormal's bits into place, rounded
         tiny = b.sub(self.cast(b.fadd(self.cast(a, kind), self.cast(aligner, kind)), integer), aligner)
-        is_nan = b.icmp_signed(">", a, self.constant(integer, 0x7F800000))
+        is_nan = b.icmp_signed(">", a, 0x7F800000)
         special = b.select(is_nan, self.constant(integer, 0x7E00), self.constant(integer, 0x7C00))
-        result = b.select(b.icmp_signed("<", a, self.constant(integer, 0x38800000)), tiny, normal)
-        result = b.select(b.icmp_signed(">=", a, self.constant(integer, 0x47800000)), special, result)
+        result = b.select(b.icmp_signed("<", a, 0x38800000), tiny, normal)
+        result = b.select(b.icmp_signed(">=", a, 0x47800000), special, result)
         return b.trunc(b.or_(result, sign), vector(I16, lanes))
 
     def from_bf16(self, h: Value) -> Value:
         integer = vector(I32, h.type.count)
-        return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
+        return self.cast(self.b.shl(self.b.zext(h, integer), 16), vector(F32, h.type.count))
 
     def field(self, quants: Value, shift: int, mask: int) -> Value:
         """(quants >> shift) & mask of each byte; shift < 0: to the left. No bit of `mask` may come from outside its byte."""
@@ -249,7 +258,7 @@ class Generic:
             wide = vector(I16, quants.type.count // 2)
             move = self.b.lshr if shift > 0 else self.b.shl
             quants = self.cast(move(self.cast(quants, wide), self.constant(wide, abs(shift))), quants.type)
-        return self.b.and_(quants, self.constant(quants.type, mask))
+        return self.b.and_(quants, mask)
 
     def fields(self, quants: Value, shifts: Sequence[int], mask: int) -> Value:
         """`field` with a shift for every 16 bytes."""
@@ -265,7 +274,7 @@ class Generic:
             words = self.b.shl(words, each([-shift for shift in shifts]))
         else:  # a rotation where the processor has it
             words = self.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
-        return self.b.and_(self.cast(words, quants.type), self.constant(quants.type, mask))
+        return self.b.and_(self.cast(words, quants.type), mask)
 
     def first_bytes(self, block: Blocks) -> Value:
         """i8x8 of the first byte of each block. Integer units put them together, of which LLVM must not know: those that shuffle
@@ -273,12 +282,12 @@ class Generic:
         """
         word = I64(0)
         for j in range(8):
-            word = self.b.or_(word, self.b.shl(self.b.zext(self.load(I8, block(j)), I64), I64(8 * j)))
+            word = self.b.or_(word, self.b.shl(self.b.zext(self.load(I8, block(j)), I64), 8 * j))
         return self.cast(self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), vector(I8, 8))
 
     def negated(self, x: Value, negative: Value) -> Value:
         """x, with the opposite sign where `negative` (i1 lanes)."""
-        return self.b.select(negative, self.b.sub(self.constant(x.type, 0), x), x)
+        return self.b.select(negative, self.b.sub(0, x), x)
 
     # --- dot products of quants ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
@@ -388,11 +397,11 @@ class Generic:
         for w, places in zip(ws, outs, strict=True):
             weights = [self.load(rows, w, 64 * g) for g in range(depth // 4)]
             for x, out in zip(xs, places, strict=True):
-                with cgutils.for_range(self.b, I64(16)) as row:
-                    at = self.b.add(x, self.b.mul(row.index, I64(x_stride)))
+                with self.loop(16) as row:
+                    at = self.at(x, row, x_stride)
                     fours = [self.cast(self.splat(self.load(I32, at, 4 * g), 16), rows) for g in range(depth // 4)]
                     total = Generic.dot(self, list(zip(weights, fours, strict=True)), signed, 128)
-                    self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
+                    self.store(self.b.bitcast(total, kind), self.at(out, row, 64))
 
     def pair_products(self, w: Value, x: Value) -> Value:
         """Products of unsigned quants w with x, of two neighbours together, as i16: where the ISA level has `has_pair_sums`."""
@@ -439,8 +448,8 @@ class Generic:
         result = self.constant(index.type, 0)
         for i, entry in enumerate(table):
             if entry:
-                mask = self.b.sext(self.b.icmp_unsigned("==", index, self.constant(index.type, i)), index.type)
-                result = self.b.or_(result, self.b.and_(mask, self.constant(index.type, entry)))
+                mask = self.b.sext(self.b.icmp_unsigned("==", index, i), index.type)
+                result = self.b.or_(result, self.b.and_(mask, entry))
         return result
 
     def lookup_near(self, table: Value, index: Value) -> Value:

@@ -151,13 +151,12 @@ class Neon(Generic):
     # --- bits of quants ------------------------------------------------------------------------------------------------
     def field(self, quants: Value, shift: int, mask: int) -> Value:
         """Shifts are of bytes, which makes many a mask needless."""
-        kind = quants.type
         if shift > 0:
-            quants = self.b.lshr(quants, self.constant(kind, shift))
+            quants = self.b.lshr(quants, shift)
         elif shift < 0:
-            quants = self.b.shl(quants, self.constant(kind, -shift))
+            quants = self.b.shl(quants, -shift)
         left = 0xFF >> shift if shift >= 0 else 0xFF << -shift & 0xFF
-        return quants if left & ~mask == 0 else self.b.and_(quants, self.constant(kind, mask))
+        return quants if left & ~mask == 0 else self.b.and_(quants, mask)
 
     def fields(self, quants: Value, shifts: Sequence[int], mask: int) -> Value:
         """One shift: 16 bytes are all there is."""

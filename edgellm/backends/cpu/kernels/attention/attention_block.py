@@ -134,23 +134,23 @@ def _score(
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = variables(e, queries * together)
     totals = split(flat, together)
-    with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(together))) as tile:
-        key = b.add(first, b.mul(tile.index, I64(together)))
-        k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(together)]
+    with e.loop(b.udiv(b.sub(end, first), together)) as tile:
+        key = e.at(first, tile, together)
+        k = [e.at(keys, b.add(key, j), row) for j in range(together)]
         for total in flat:
             b.store(e.constant(V8F, 0.0), total)
-        with cgutils.for_range(b, b.udiv(dim, I64(LANES * at_once))) as piece:
-            eight = b.mul(piece.index, I64(at_once))
+        with e.loop(b.udiv(dim, LANES * at_once)) as piece:
+            eight = b.mul(piece, at_once)
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * together
-                fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+                fetch(e, e.at(b.add(next_values, b.sub(k[0], keys)), piece, nbytes), nbytes)
             if integers:
-                int16.add_dots(e, form.kv_type, totals, q, [[each] for each in k], keys, key, dim, piece.index)
+                int16.add_dots(e, form.kv_type, totals, q, [[each] for each in k], keys, key, dim, piece)
             else:
-                queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
+                queried = [e.load(V8F, e.at(each, eight, LANES * 4)) for each in q]
                 multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
         sums = [e.sum_of_each([b.load(total) for total in few]) for few in split(flat, LANES)]
-        at = b.add(scores, b.mul(key, I64(4)))
+        at = e.at(scores, key, 4)
         for i in range(queries):
             which, lane = divmod(i * together, LANES)
             found = e.pick(sums[which], range(lane, lane + together))
@@ -177,27 +177,27 @@ def _score_pairs(
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = variables(e, queries * pairs, WIDE)
     totals = split(flat, pairs)
-    with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(LANES))) as tile:
-        key = b.add(first, b.mul(tile.index, I64(LANES)))
-        k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(LANES)]
+    with e.loop(b.udiv(b.sub(end, first), LANES)) as tile:
+        key = e.at(first, tile, LANES)
+        k = [e.at(keys, b.add(key, j), row) for j in range(LANES)]
         for total in flat:
             b.store(e.constant(WIDE, 0.0), total)
-        with cgutils.for_range(b, b.udiv(dim, I64(LANES * at_once))) as piece:
+        with e.loop(b.udiv(dim, LANES * at_once)) as piece:
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * LANES
-                fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+                fetch(e, e.at(b.add(next_values, b.sub(k[0], keys)), piece, nbytes), nbytes)
             if integers:
-                int16.add_dots(e, form.kv_type, totals, q, split(k, 2), keys, key, dim, piece.index)
+                int16.add_dots(e, form.kv_type, totals, q, split(k, 2), keys, key, dim, piece)
             else:
-                at = b.mul(piece.index, I64(LANES * 4))
+                at = b.mul(piece, LANES * 4)
                 queried = [e.load(V8F, b.add(each, at)) for each in q]
                 multiplied(
                     e,
                     totals,
                     [e.join(each, each) for each in queried],
-                    [form.load_two(e, even, odd, piece.index) for even, odd in split(k, 2)],
+                    [form.load_two(e, even, odd, piece) for even, odd in split(k, 2)],
                 )
-        at = b.add(scores, b.mul(key, I64(4)))
+        at = e.at(scores, key, 4)
         for i in range(0, queries, 2):  # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
             sums = e.sum_of_each([b.load(total) for total in (*totals[i], *totals[i + 1])])
             for j in range(2):
@@ -220,9 +220,9 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
         """Sums over every eighth dim, from one number on and from another, which are added."""
         for total in (*flat[0], *flat[1]):
             b.store(e.constant(kind, 0.0), total)
-        with cgutils.for_range(b, b.lshr(dim, I64(3))) as eight:
-            row = b.add(keys, b.mul(eight.index, I64(LANES * ROW)))
-            at = b.mul(eight.index, I64(LANES * 4))
+        with e.loop(b.lshr(dim, 3)) as eight:
+            row = e.at(keys, eight, LANES * ROW)
+            at = b.mul(eight, LANES * 4)
             for number, sums in zip(numbers, flat, strict=True):
                 right = [e.load(kind, row, ROW * number + place) for place in range(0, ROW, 4 * e.level.lanes)]
                 left = [e.splat(e.load(F32, b.add(each, at), 4 * number), e.level.lanes) for each in q]
@@ -271,7 +271,7 @@ def _weights(
         if relative:
             rows = _relative(e, b.sub(at, e.load(I64, table, ENTRY * i + 24)), e.load(I64, table, ENTRY * i + 32), places)
             values = [b.fadd(value, bias) for value, bias in zip(values, rows, strict=True)]
-        x.append([b.select(mask, value, e.constant(kind, none)) for mask, value in zip(seen[i], values, strict=True)])
+        x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
         before.append(e.load(F32, stats, 64 * i))
         maxima.append(e.larger(e.fold(functools.reduce(e.larger, x[i]), e.larger), before[i]))
         e.store(maxima[i], stats, 64 * i)
@@ -281,7 +281,7 @@ def _weights(
     for i in range(queries):
         total = b.fmul(e.load(V8F, stats, 64 * i + 32), e.splat(e.lane(factors, i)))
         for place, mask, value in zip(places, seen[i], x[i], strict=True):
-            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i], n))), e.constant(kind, 0.0))
+            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i], n))), 0.0)
             e.store(weight, scores, ROW * i + 4 * place)
             for eight in range(0, n, LANES):
                 total = b.fadd(total, e.pick(weight, range(eight, eight + LANES)))
@@ -292,10 +292,10 @@ def _relative(e: Generic, away: Value, row: Value, places: Sequence[int]) -> lis
     """A head's biases for a block of keys, the first of which is so far `away` from the query."""
     b, found = e.b, []
     for place in places:
-        first = b.add(away, I64(place + RELATIVE_FIRST))
-        first = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
+        first = b.add(away, place + RELATIVE_FIRST)
+        first = b.select(b.icmp_signed("<", first, 0), 0, first)
         last = I64(RELATIVE_ROW - e.level.lanes)
-        at = b.mul(b.select(b.icmp_signed(">", first, last), last, first), I64(4))
+        at = b.mul(b.select(b.icmp_signed(">", first, last), last, first), 4)
         found.append(e.load(vector(F32, e.level.lanes), b.add(row, at)))
     return found
 
@@ -305,7 +305,7 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
     b, kind = e.b, x.type
     one, caps = e.constant(kind, 1.0), e.splat(cap, kind.count)
     y = e.larger(e.smaller(b.fdiv(x, caps), e.constant(kind, 40.0)), e.constant(kind, -40.0))
-    tanh = b.fsub(one, b.fdiv(e.constant(kind, 2.0), b.fadd(e.exp(b.fadd(y, y)), one)))
+    tanh = b.fsub(one, b.fdiv(2.0, b.fadd(e.exp(b.fadd(y, y)), one)))
     return b.fmul(caps, tanh)
 
 
@@ -329,34 +329,33 @@ def _weigh(
         return
     b = e.b
     is_wide, most = e.level.lanes == 2 * LANES, e.level.lanes // queries  # two eights side by side
-    eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
+    eights, row = b.lshr(dim, 3), form.row_bytes(b, value_row)
 
     def tile(eight: Value, n: int) -> None:
         """The dims of n eights."""
         twice = 2 if is_wide and n > 1 else 1  # eights in a vector
-        at, vectors, kind = b.mul(eight, I64(LANES)), n // twice, WIDE if twice > 1 else V8F
+        at, vectors, kind = b.mul(eight, LANES), n // twice, WIDE if twice > 1 else V8F
         places = [
-            [b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * twice * j))), I64(4))) for j in range(vectors)]
-            for i in range(queries)
+            [e.at(sums, b.add(b.mul(dim, i), b.add(at, LANES * twice * j)), 4) for j in range(vectors)] for i in range(queries)
         ]
         totals = split(variables(e, queries * vectors, kind), vectors)
         factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i), kind.count) for i in range(queries)]
         for i, j in product(range(queries), range(vectors)):
             b.store(b.fmul(e.load(kind, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
-            right = form.load(e, b.add(values, b.mul(key, row)), eight, vectors, LANES * twice)
+            right = form.load(e, e.at(values, key, row), eight, vectors, LANES * twice)
             if fetches:
                 nbytes = n * form.bytes_of_eight
-                place = b.add(b.mul(eight, I64(BLOCK * form.bytes_of_eight)), b.mul(key, I64(nbytes)))
+                place = e.at(b.mul(eight, BLOCK * form.bytes_of_eight), key, nbytes)
                 fetch(e, b.add(next_keys, place), nbytes)
-            weight = b.add(scores, b.mul(key, I64(4)))
+            weight = e.at(scores, key, 4)
             multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i), kind.count) for i in range(queries)], right)
         for i, j in product(range(queries), range(vectors)):
             e.store(b.load(totals[i][j]), places[i][j])
 
     done: Value = I64(0)
     for n in (2 * most, most, 2, 1) if is_wide else (most, 1):
-        end_of_tiles = b.sub(eights, b.urem(b.sub(eights, done), I64(n)))
+        end_of_tiles = b.sub(eights, b.urem(b.sub(eights, done), n))
         with cgutils.for_range_slice(b, done, end_of_tiles, I64(n), inc=True) as (eight, _):
             tile(eight, n)
         done = end_of_tiles

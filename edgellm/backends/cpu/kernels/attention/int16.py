@@ -24,7 +24,7 @@ LARGEST_WEIGHT = 32767.0  # sums of 32 products with bytes fit i32
 
 def step_of_query(e: Generic, query: Value, dim: Value) -> Value:
     """What the i16 of a query are multiples of: see kv_quants.query_to_int16."""
-    return e.load(F32, e.b.add(query, e.b.mul(dim, I64(2))))
+    return e.load(F32, e.at(query, dim, 2))
 
 
 def add_dots(
@@ -42,7 +42,7 @@ def add_dots(
     each. They follow each other, from key `first` on of those at `rows`.
     """
     b, n = e.b, len(keys[0])
-    at, lanes = b.mul(block, I64(2 * kv_quants.BLOCK)), LANES * n
+    at, lanes = b.mul(block, 2 * kv_quants.BLOCK), LANES * n
     quantised = [[e.load(vector(I16, 16), b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
     scales = kv_quants.int16_scale_at(e, BLOCK, rows, dim, block, first)
     for j, each in enumerate(keys):
@@ -77,29 +77,27 @@ def weigh(
     kept.align = LINE
     weights = b.ptrtoint(kept, I64)
     sides = [[first + side + i // 2 + i % 2 * 2 * lanes for first in range(0, 2 * lanes, 8) for i in range(8)] for side in (0, 4)]
-    with cgutils.for_range(b, b.lshr(dim, I64(5))) as block:
-        scales = _scales(e, form, values, row, value_row, block.index)
-        steps = [
-            _rounded_weights(e, b.add(scores, I64(ROW * i)), scales, b.add(weights, I64(2 * BLOCK * i))) for i in range(queries)
-        ]
+    with e.loop(b.lshr(dim, 5)) as block:
+        scales = _scales(e, form, values, row, value_row, block)
+        steps = [_rounded_weights(e, b.add(scores, ROW * i), scales, b.add(weights, 2 * BLOCK * i)) for i in range(queries)]
         for here in at_once:
             flat = variables(e, queries * 2 * len(here), vector(I32, lanes))
             for total in flat:
                 b.store(e.constant(vector(I32, lanes), 0), total)
-            with cgutils.for_range(b, I64(BLOCK // 2)) as pair:
-                key = b.add(values, b.mul(pair.index, b.shl(row, I64(1))))
-                even, odd = (kv_quants.block_as_int16(e, form.kv_type, at, block.index, 2 * lanes) for at in (key, b.add(key, row)))
+            with e.loop(BLOCK // 2) as pair:
+                key = e.at(values, pair, b.shl(row, 1))
+                even, odd = (kv_quants.block_as_int16(e, form.kv_type, at, block, 2 * lanes) for at in (key, b.add(key, row)))
                 if fetches and here[0] == 0:
-                    place = b.add(b.mul(block.index, I64(BLOCK // 2)), pair.index)
-                    fetch(e, b.add(next_keys, b.mul(place, I64(nbytes))), nbytes)
+                    place = b.add(b.mul(block, BLOCK // 2), pair)
+                    fetch(e, e.at(next_keys, place, nbytes), nbytes)
                 twos = [e.shuffle(even[part], odd[part], side) for part in here for side in sides]
                 for i, totals in enumerate(split(flat, len(twos))):
-                    weight = e.load(I32, b.add(weights, b.shl(pair.index, I64(2))), 2 * BLOCK * i)
+                    weight = e.load(I32, b.add(weights, b.shl(pair, 2)), 2 * BLOCK * i)
                     both = e.cast(e.splat(weight, lanes), twos[0].type)
                     for two, total in zip(twos, totals, strict=True):
                         b.store(e.dot_int16([(two, both)], b.load(total)), total)
             for i, totals in enumerate(split(flat, 2 * len(here))):
-                row_of_sums = b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.mul(block.index, I64(BLOCK))), I64(4)))
+                row_of_sums = e.at(sums, e.at(b.mul(dim, i), block, BLOCK), 4)
                 factor = e.splat(e.load(F32, scores, FACTORS + 4 * i), lanes)
                 for part, both in zip(here, split([b.load(total) for total in totals], 2), strict=True):
                     for half in (0, 1):  # both: sums of the first four of every eight quants, of the others
@@ -117,7 +115,7 @@ def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value,
         at = kv_quants.int16_scale_at(e, BLOCK, values, value_row, block, I64(0))
         return [e.load(vector(F32, lanes), at, 4 * place) for place in range(0, BLOCK, lanes)]
     first = kv_quants.scale_at(e, form.kv_type, values, value_row, block)
-    halves = [e.load(I16, e.b.add(first, e.b.mul(row, I64(key)))) for key in range(BLOCK)]
+    halves = [e.load(I16, e.at(first, row, key)) for key in range(BLOCK)]
     return [e.from_f16(e.pack(halves[at : at + lanes])) for at in range(0, BLOCK, lanes)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I16, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
 Value = Any  # ir.Value: llvmlite has no static types
@@ -24,20 +24,20 @@ class Form:
     def row_bytes(self, b: Any, dim: Value) -> Value:
         """Of a row, of whole blocks where it has scales."""
         if self.eights == 1 or self.kv_type == INT16:
-            return b.mul(dim, I64(self.bytes_of_eight // LANES))
-        quants = dim if self.kv_type == "q8_0" else b.lshr(dim, I64(1))
-        return b.add(quants, b.mul(b.lshr(dim, I64(5)), I64(SCALE_BYTES)))
+            return b.mul(dim, self.bytes_of_eight // LANES)
+        quants = dim if self.kv_type == "q8_0" else b.lshr(dim, 1)
+        return b.add(quants, b.mul(b.lshr(dim, 5), SCALE_BYTES))
 
     def load(self, e: Generic, row: Value, eight: Value, n: int, lanes: int = LANES) -> list[Value]:
         """n vectors from `eight` on of a row of floats, as f32."""
-        at, size = e.b.add(row, e.b.mul(eight, I64(self.bytes_of_eight))), self.bytes_of_eight * lanes // LANES
+        at, size = e.at(row, eight, self.bytes_of_eight), self.bytes_of_eight * lanes // LANES
         if self.kv_type == "f32":
             return [e.load(vector(F32, lanes), at, size * j) for j in range(n)]
         return [e.from_f16(e.load(vector(I16, lanes), at, size * j)) for j in range(n)]
 
     def load_two(self, e: Generic, first: Value, second: Value, eight: Value) -> Value:
         """An eight of two rows of floats side by side, as f32."""
-        at = e.b.mul(eight, I64(self.bytes_of_eight))
+        at = e.b.mul(eight, self.bytes_of_eight)
         kind = vector(F32 if self.kv_type == "f32" else I16, LANES)
         both = e.join(*(e.load(kind, e.b.add(row, at)) for row in (first, second)))
         return both if self.kv_type == "f32" else e.from_f16(both)

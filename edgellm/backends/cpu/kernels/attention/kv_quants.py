@@ -9,7 +9,7 @@ from typing import Any  # an IR value has no static type
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.attention.kv_forms import INT16
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS, BLOCK = 8, 4, 32
@@ -35,9 +35,9 @@ def write(e: Generic, kv_type: str, source: Any, quants: Any, scale: Any) -> Non
         for part, each in enumerate(rounded):
             e.store(e.b.trunc(each, V8B), quants, LANES * part)
         return
-    counted = [e.b.add(each, e.constant(V8I, 8)) for each in rounded]
+    counted = [e.b.add(each, 8) for each in rounded]
     for part in range(2):  # the second half of a block stands in the upper halves of its bytes
-        both = e.b.or_(counted[part], e.b.shl(counted[part + 2], e.constant(V8I, 4)))
+        both = e.b.or_(counted[part], e.b.shl(counted[part + 2], 4))
         e.store(e.b.trunc(both, V8B), quants, LANES * part)
 
 
@@ -54,8 +54,8 @@ def eight(e: Generic, kv_type: str, quants: Any, place: int) -> Any:
     if kv_type == "q8_0":
         return b.sitofp(b.sext(e.load(V8B, quants, LANES * place), V8I), V8F)
     pair = b.zext(e.load(V8B, quants, LANES * (place % 2)), V8I)
-    half = b.lshr(pair, e.constant(V8I, 4)) if place >= 2 else b.and_(pair, e.constant(V8I, 15))
-    return b.sitofp(b.sub(half, e.constant(V8I, 8)), V8F)
+    half = b.lshr(pair, 4) if place >= 2 else b.and_(pair, 15)
+    return b.sitofp(b.sub(half, 8), V8F)
 
 
 def as_int16(e: Generic, kv_type: str, rows: Sequence[Any], block: Any) -> list[Any]:
@@ -63,15 +63,15 @@ def as_int16(e: Generic, kv_type: str, rows: Sequence[Any], block: Any) -> list[
     b, kind = e.b, vector(I16, 16 * len(rows))
 
     def joined(of_16: Any, size: int, offset: int) -> Any:
-        return e.join_all([e.load(of_16, b.add(row, b.mul(block, I64(size))), offset) for row in rows])
+        return e.join_all([e.load(of_16, e.at(row, block, size), offset) for row in rows])
 
     if kv_type == INT16:
         return [joined(V16H, 2 * BLOCK, offset) for offset in (0, 32)]
     if kv_type == "q8_0":
         return [b.sext(joined(V16B, BLOCK, offset), kind) for offset in (0, 16)]
     pairs = b.zext(joined(V16B, BLOCK // 2, 0), kind)
-    halves = [b.and_(pairs, e.constant(kind, 15)), b.lshr(pairs, e.constant(kind, 4))]
-    return [b.sub(half, e.constant(kind, 8)) for half in halves]
+    halves = [b.and_(pairs, 15), b.lshr(pairs, 4)]
+    return [b.sub(half, 8) for half in halves]
 
 
 def block_as_int16(e: Generic, kv_type: str, row: Any, block: Any, n: int) -> list[Any]:
@@ -80,35 +80,35 @@ def block_as_int16(e: Generic, kv_type: str, row: Any, block: Any, n: int) -> li
     if n == BLOCK // 2:
         return as_int16(e, kv_type, [row], block)
     if kv_type == INT16:
-        return [e.load(kind, b.add(row, b.mul(block, I64(2 * BLOCK))))]
+        return [e.load(kind, e.at(row, block, 2 * BLOCK))]
     if kv_type == "q8_0":
-        return [b.sext(e.load(vector(I8, BLOCK), b.add(row, b.mul(block, I64(BLOCK)))), kind)]
-    pairs = e.load(V16B, b.add(row, b.mul(block, I64(BLOCK // 2))))
-    halves = b.lshr(b.zext(e.join(pairs, pairs), kind), e.constant(kind, [0] * 16 + [4] * 16))
-    return [b.sub(b.and_(halves, e.constant(kind, 15)), e.constant(kind, 8))]
+        return [b.sext(e.load(vector(I8, BLOCK), e.at(row, block, BLOCK)), kind)]
+    pairs = e.load(V16B, e.at(row, block, BLOCK // 2))
+    halves = b.lshr(b.zext(e.join(pairs, pairs), kind), [0] * 16 + [4] * 16)
+    return [b.sub(b.and_(halves, 15), 8)]
 
 
 def scale_at(e: Generic, kv_type: str, row: Any, dim: Any, block: Any) -> Any:
     """Where the f16 scale of a block of a row of `dim` values stands."""
-    scales = e.b.add(row, dim if kv_type == "q8_0" else e.b.lshr(dim, I64(1)))
-    return e.b.add(scales, e.b.mul(block, I64(2)))
+    scales = e.b.add(row, dim if kv_type == "q8_0" else e.b.lshr(dim, 1))
+    return e.at(scales, block, 2)
 
 
 def int16_scale_at(e: Generic, keys: int, rows: Any, dim: Any, block: Any, key: Any) -> Any:
     """Where the f32 scale of a block of dims of a key stands in the form `INT16` of so many keys; the next keys' follow."""
     b = e.b
-    return b.add(rows, b.add(b.mul(dim, I64(2 * keys)), b.mul(b.add(b.mul(block, I64(keys)), key), I64(4))))
+    return b.add(rows, e.at(b.mul(dim, 2 * keys), b.add(b.mul(block, keys), key), 4))
 
 
 def row_to_int16(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: Any, target: Any) -> None:
     """A row of quants to row `key` of the form `INT16` of so many keys."""
     b = e.b
-    to = b.add(target, b.mul(key, b.mul(dim, I64(2))))
-    with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
-        for half, value in enumerate(as_int16(e, kv_type, [row], loop.index)):
-            e.store(value, b.add(to, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)
-        scale = e.from_f16(e.splat(e.load(I16, scale_at(e, kv_type, row, dim, loop.index))))
-        e.store(e.lane(scale, 0), int16_scale_at(e, keys, target, dim, loop.index, key))
+    to = e.at(target, key, b.mul(dim, 2))
+    with e.loop(b.udiv(dim, BLOCK)) as index:
+        for half, value in enumerate(as_int16(e, kv_type, [row], index)):
+            e.store(value, e.at(to, index, 2 * BLOCK), 32 * half)
+        scale = e.from_f16(e.splat(e.load(I16, scale_at(e, kv_type, row, dim, index))))
+        e.store(e.lane(scale, 0), int16_scale_at(e, keys, target, dim, index, key))
 
 
 def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
@@ -116,17 +116,17 @@ def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
     not finite makes that one not finite either.
     """
     b, largest = e.b, cgutils.alloca_once_value(e.b, e.constant(V8I, 0))
-    with cgutils.for_range(b, b.udiv(dim, I64(LANES))) as loop:
-        size = _size_bits(e, e.load(V8F, b.add(row, b.mul(loop.index, I64(4 * LANES)))))
+    with e.loop(b.udiv(dim, LANES)) as index:
+        size = _size_bits(e, e.load(V8F, e.at(row, index, 4 * LANES)))
         b.store(_larger_bits(e, size, b.load(largest)), largest)
     step, inverse = _step(e, b.load(largest), LARGEST_QUERY)
-    with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
-        x = [e.load(V8F, b.add(row, b.mul(loop.index, I64(4 * BLOCK))), 4 * LANES * part) for part in range(PARTS)]
+    with e.loop(b.udiv(dim, BLOCK)) as index:
+        x = [e.load(V8F, e.at(row, index, 4 * BLOCK), 4 * LANES * part) for part in range(PARTS)]
         whole = [rounded(e, each, inverse, LARGEST_QUERY) for each in x]
         for half in (0, 1):
             both = b.trunc(e.join(whole[2 * half], whole[2 * half + 1]), V16H)
-            e.store(both, b.add(row, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)
-    e.store(step, b.add(row, b.mul(dim, I64(2))))
+            e.store(both, e.at(row, index, 2 * BLOCK), 32 * half)
+    e.store(step, e.at(row, dim, 2))
 
 
 def step_of(e: Generic, x: Sequence[Any], largest: float) -> tuple[Any, Any]:
@@ -143,13 +143,13 @@ def rounded(e: Generic, x: Any, inverse: Any, largest: float) -> Any:
 
 def _step(e: Generic, sizes: Any, largest: float) -> tuple[Any, Any]:
     top = e.cast(e.fold(sizes, lambda p, q: _larger_bits(e, p, q)), F32)
-    step = e.b.fdiv(top, e.constant(F32, largest))
+    step = e.b.fdiv(top, largest)
     return step, _inverse(e, e.splat(step, sizes.type.count))
 
 
 def _size_bits(e: Generic, x: Any) -> Any:
     kind = vector(I32, x.type.count)
-    return e.b.and_(e.cast(x, kind), e.constant(kind, 0x7FFFFFFF))
+    return e.b.and_(e.cast(x, kind), 0x7FFFFFFF)
 
 
 def _larger_bits(e: Generic, p: Any, q: Any) -> Any:
@@ -158,7 +158,7 @@ def _larger_bits(e: Generic, p: Any, q: Any) -> Any:
 
 
 def _byte_step(e: Generic, x: Sequence[Any]) -> Any:
-    return e.b.fdiv(_all(e, [e.larger(each, e.b.fsub(e.constant(V8F, 0.0), each)) for each in x], e.larger), e.constant(F32, 127.0))
+    return e.b.fdiv(_all(e, [e.larger(each, e.b.fsub(0.0, each)) for each in x], e.larger), 127.0)
 
 
 def _half_byte_step(e: Generic, x: Sequence[Any], source: Any) -> Any:
@@ -166,7 +166,7 @@ def _half_byte_step(e: Generic, x: Sequence[Any], source: Any) -> Any:
     b = e.b
     top, bottom = _all(e, x, e.larger), _all(e, x, e.smaller)
     largest = b.select(b.fcmp_ordered(">", top, b.fneg(bottom)), top, bottom)
-    steps = b.fmul(e.splat(largest), e.constant(V8F, [-part / 8 for part in TRIED]))
+    steps = b.fmul(e.splat(largest), [-part / 8 for part in TRIED])
     inverse, error = _inverse(e, steps), e.constant(V8F, 0.0)
     for i in range(PARTS * LANES):
         value = e.splat(e.load(F32, source, 4 * i))
@@ -186,7 +186,7 @@ def _all(e: Generic, x: Sequence[Any], combine: Any) -> Any:
 def _inverse(e: Generic, d: Any) -> Any:
     """1 / d, 0 where d is 0."""
     zero = e.constant(d.type, 0.0)
-    return e.b.select(e.b.fcmp_unordered("!=", d, zero), e.b.fdiv(e.constant(d.type, 1.0), d), zero)
+    return e.b.select(e.b.fcmp_unordered("!=", d, zero), e.b.fdiv(1.0, d), zero)
 
 
 def _between(e: Generic, x: Any, low: float, high: float) -> Any:

@@ -172,10 +172,10 @@ def transpose(isa: Isa) -> Any:
 def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
     """Eight values in f16 of each of some rows as f32, those of a place side by side, `row_bytes` from one place to the next."""
     b, lanes = e.b, e.level.tile_rows
-    pairs = e.lane_per_row([e.load(vector(I32, 4), b.add(rows, b.mul(apart, I64(row)))) for row in range(lanes)])
+    pairs = e.lane_per_row([e.load(vector(I32, 4), e.at(rows, apart, row)) for row in range(lanes)])
     for i, pair in enumerate(pairs):
         for half in range(2):
-            bits = b.lshr(pair, e.constant(pair.type, 16)) if half else pair
+            bits = b.lshr(pair, 16) if half else pair
             e.store(e.from_f16(b.trunc(bits, vector(I16, lanes))), target, row_bytes * (2 * i + half))
 
 

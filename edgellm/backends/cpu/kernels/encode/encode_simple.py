@@ -46,11 +46,11 @@ def store_32(isa: Isa, name: str) -> Any:
     def emit(e: Generic, block: Any, low: Any, high: Any) -> None:
         b = e.b
         halves = [b.trunc(b.fptosi(half, V16I), V16B) for half in (low, high)]
-        nibbles = [b.and_(half, e.constant(V16B, 15)) for half in halves]
-        e.store(b.or_(nibbles[0], b.shl(nibbles[1], e.constant(V16B, 4))), block, qs)
+        nibbles = [b.and_(half, 15) for half in halves]
+        e.store(b.or_(nibbles[0], b.shl(nibbles[1], 4)), block, qs)
         if qh is not None:
             quants = e.join(*halves)
-            e.store(b.bitcast(b.icmp_unsigned(">", quants, e.constant(quants.type, 15)), I32), block, qh)
+            e.store(b.bitcast(b.icmp_unsigned(">", quants, 15), I32), block, qh)
 
     return isa.make("store_32", void, (i64, F32X16, F32X16), emit)
 
@@ -132,9 +132,9 @@ def _away(e: Generic, x: Any) -> Any:
     b = e.b
     size = lanes._magnitude(e, x)
     even = e.nearest(size)[0]
-    is_half = b.fcmp_ordered("==", b.fsub(size, even), e.constant(V16F, 0.5))
-    rounded = b.select(is_half, b.fadd(even, e.constant(V16F, 1.0)), even)
-    sign = b.and_(e.cast(x, V16I), e.constant(V16I, -0x80000000))
+    is_half = b.fcmp_ordered("==", b.fsub(size, even), 0.5)
+    rounded = b.select(is_half, b.fadd(even, 1.0), even)
+    sign = b.and_(e.cast(x, V16I), -0x80000000)
     return e.cast(b.or_(e.cast(rounded, V16I), sign), V16F)
 
 
@@ -162,17 +162,17 @@ def _mxfp4(name: str, isa: Isa) -> Any:
 def _exponent(e: Generic, most: Any) -> Any:
     """floor(log2(most)) - 2 with a bias of 127, 0 at least."""
     b = e.b
-    biased = b.sub(b.lshr(b.bitcast(most, I32), I32(23)), I32(2))
-    return b.sext(b.select(b.icmp_signed(">", biased, I32(0)), biased, I32(0)), I64)
+    biased = b.sub(b.lshr(b.bitcast(most, I32), 23), 2)
+    return b.sext(b.select(b.icmp_signed(">", biased, 0), biased, 0), I64)
 
 
 def _half_scale(e: Generic, exponent: Any) -> Any:
     """2^(exponent - 128)."""
     b = e.b
     exponent = b.trunc(exponent, I32)
-    tiny = b.shl(I32(0x200000), exponent)
-    normal = b.shl(b.sub(exponent, I32(1)), I32(23))
-    return b.bitcast(b.select(b.icmp_signed("<", exponent, I32(2)), tiny, normal), V16F.element)
+    tiny = b.shl(0x200000, exponent)
+    normal = b.shl(b.sub(exponent, 1), 23)
+    return b.bitcast(b.select(b.icmp_signed("<", exponent, 2), tiny, normal), V16F.element)
 
 
 def _e2m1(e: Generic, x: Any, d: Any) -> Any:
@@ -180,8 +180,8 @@ def _e2m1(e: Generic, x: Any, d: Any) -> Any:
     b, size, step = e.b, lanes._magnitude(e, x), e.splat(d, LANES)
     best, quant = size, e.constant(V16F, 0.0)
     for index, value in enumerate((1, 2, 3, 4, 6, 8, 12), start=1):
-        error = lanes._magnitude(e, b.fsub(b.fmul(e.constant(V16F, float(value)), step), size))
+        error = lanes._magnitude(e, b.fsub(b.fmul(float(value), step), size))
         nearer = b.fcmp_ordered("<", error, best)
-        best, quant = b.select(nearer, error, best), b.select(nearer, e.constant(V16F, float(index)), quant)
-    negative = b.and_(b.fcmp_ordered("<", x, e.constant(V16F, 0.0)), b.fcmp_ordered(">", quant, e.constant(V16F, 0.0)))
-    return b.select(negative, b.fadd(quant, e.constant(V16F, 8.0)), quant)
+        best, quant = b.select(nearer, error, best), b.select(nearer, float(index), quant)
+    negative = b.and_(b.fcmp_ordered("<", x, 0.0), b.fcmp_ordered(">", quant, 0.0))
+    return b.select(negative, b.fadd(quant, 8.0), quant)

@@ -29,7 +29,7 @@ def _sqrt(e: Generic, x: Any) -> Any:
 
 
 def _magnitude(e: Generic, x: Any) -> Any:
-    return e.cast(e.b.and_(e.cast(x, V16I), e.constant(V16I, 0x7FFFFFFF)), V16F)
+    return e.cast(e.b.and_(e.cast(x, V16I), 0x7FFFFFFF), V16F)
 
 
 def _choose(compare: str) -> Callable[..., Any]:
@@ -116,10 +116,10 @@ def packer(outputs: tuple[tuple[int, Pieces], ...]) -> Callable[[Any, Any, Any],
             for source, right, mask, left in pieces:
                 part = e.load(V16B, quants, source)
                 if right:
-                    part = b.lshr(part, e.constant(V16B, right))
-                part = b.and_(part, e.constant(V16B, mask))
+                    part = b.lshr(part, right)
+                part = b.and_(part, mask)
                 if left:
-                    part = b.shl(part, e.constant(V16B, left))
+                    part = b.shl(part, left)
                 total = part if total is None else b.or_(total, part)
             e.store(total, block, place)
 

@@ -62,24 +62,24 @@ def accumulate(
     superblock by superblock.
     """
     b, raw_superblock, few = e.b, raw_superblock_bytes(name), e.level.lane_rows * e.level.lane_rows
-    whole, superblocks = b.sdiv(k, I64(SUPERBLOCK)), b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-    section, scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
-    is_small = b.icmp_signed("<=", b.mul(columns, b.add(scales, b.mul(section, I64(2)))), I64(FITS))
-    groups = b.sdiv(b.add(rows, I64(few - 1)), I64(few))
-    at_once = b.select(is_small, I64(1), groups)
-    ahead = b.select(is_small, b.mul(row_bytes, I64(few)) if few > 1 else I64(AHEAD), b.mul(rows, row_bytes))
+    whole, superblocks = b.sdiv(k, SUPERBLOCK), b.sdiv(b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
+    section, scales = b.mul(superblocks, BLOCKS * 4), b.mul(superblocks, SUPERBLOCK)
+    is_small = b.icmp_signed("<=", b.mul(columns, e.at(scales, section, 2)), FITS)
+    groups = b.sdiv(b.add(rows, few - 1), few)
+    at_once = b.select(is_small, 1, groups)
+    ahead = b.select(is_small, b.mul(row_bytes, few) if few > 1 else I64(AHEAD), b.mul(rows, row_bytes))
     zeros = _zeros(e)
 
     def add_superblock(group: Value, index: Value, last: Value | None) -> None:
-        first, addresses = b.mul(group, I64(few)), []
+        first, addresses = b.mul(group, few), []
         for i in range(few):  # of rows that do not exist the last one: sums have room for eight
-            row, end = b.add(first, I64(i)), b.sub(rows, I64(1))
+            row, end = b.add(first, i), b.sub(rows, 1)
             row = b.select(b.icmp_signed("<", row, end), row, end)
-            addresses.append(b.add(weights, b.add(b.mul(row, row_bytes), b.mul(index, I64(raw_superblock)))))
+            addresses.append(b.add(weights, e.at(b.mul(row, row_bytes), index, raw_superblock)))
             for line in range(0, raw_superblock, LINE):
                 e.prefetch(b.add(addresses[i], ahead), line, to_first=False)
-        is_first, place = b.icmp_signed("==", index, I64(0)), b.add(totals, b.mul(first, I64(BLOCKS * 4)))
-        quants, numbers = b.mul(index, I64(SUPERBLOCK)), b.add(scales, b.mul(index, I64(BLOCKS * 4)))
+        is_first, place = b.icmp_signed("==", index, 0), e.at(totals, first, BLOCKS * 4)
+        quants, numbers = b.mul(index, SUPERBLOCK), e.at(scales, index, BLOCKS * 4)
         opened = [_opened(e, name, shape, addresses[i : i + e.level.lane_rows], last) for i in range(0, few, e.level.lane_rows)]
         _Products(e, shape, opened, section).add(
             b.add(x, quants),
@@ -91,15 +91,15 @@ def accumulate(
             place,
         )
 
-    with cgutils.for_range(b, b.sdiv(groups, at_once)) as group:
-        first = b.mul(group.index, at_once)
-        with cgutils.for_range(b, whole) as superblock, cgutils.for_range(b, at_once) as row:
-            add_superblock(b.add(first, row.index), superblock.index, None)
+    with e.loop(b.sdiv(groups, at_once)) as group:
+        first = b.mul(group, at_once)
+        with e.loop(whole) as superblock, e.loop(at_once) as row:
+            add_superblock(b.add(first, row), superblock, None)
         if TRAITS[name].block != SUPERBLOCK:
-            rest = b.srem(k, I64(SUPERBLOCK))
-            last = b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1))
-            with b.if_then(b.icmp_signed(">", rest, I64(0))), cgutils.for_range(b, at_once) as row:
-                add_superblock(b.add(first, row.index), whole, last)
+            rest = b.srem(k, SUPERBLOCK)
+            last = b.sub(b.sdiv(rest, TRAITS[name].block), 1)
+            with b.if_then(b.icmp_signed(">", rest, 0)), e.loop(at_once) as row:
+                add_superblock(b.add(first, row), whole, last)
 
 
 def _zeros(e: Generic) -> Value:
@@ -133,27 +133,24 @@ class _Products:
         """`after` = `before` + the products with columns `x_stride` bytes apart. `quants`, `numbers`: where the first one has what
         belongs to the superblock.
         """
-        b, at_once = self.e.b, 2 if self.negatives else 1  # signs and sizes of quants are more than registers hold
+        e, at_once = self.e, 2 if self.negatives else 1  # signs and sizes of quants are more than registers hold
 
         def step(first: Value, n: int) -> None:
-            places = [b.add(first, I64(c)) for c in range(n)]
-            x = [(b.add(quants, b.mul(place, x_stride)), b.add(numbers, b.mul(place, x_stride))) for place in places]
+            places = [e.b.add(first, c) for c in range(n)]
+            x = [(e.at(quants, place, x_stride), e.at(numbers, place, x_stride)) for place in places]
             totals = [
-                [
-                    self.e.load(vector(F32, BLOCKS * self.e.level.lane_rows), b.add(before, b.mul(place, before_stride)), offset)
-                    for place in places
-                ]
+                [e.load(vector(F32, BLOCKS * e.level.lane_rows), e.at(before, place, before_stride), offset) for place in places]
                 for offset in self._offsets()
             ]
             for offset, of_group in zip(self._offsets(), self._sums(totals, x), strict=True):
                 for place, value in zip(places, of_group, strict=True):
-                    self.e.store(value, b.add(after, b.mul(place, I64(TOTALS_BYTES))), offset)
+                    e.store(value, e.at(after, place, TOTALS_BYTES), offset)
 
-        with cgutils.for_range(b, b.sdiv(columns, I64(at_once))) as loop:
-            step(b.mul(loop.index, I64(at_once)), at_once)
+        with e.loop(e.b.sdiv(columns, at_once)) as index:
+            step(e.b.mul(index, at_once), at_once)
         if at_once == 2:
-            with b.if_then(b.trunc(columns, I1)):
-                step(b.sub(columns, I64(1)), 1)
+            with e.b.if_then(e.b.trunc(columns, I1)):
+                step(e.b.sub(columns, 1), 1)
 
     def _offsets(self) -> range:
         """Of the groups' sums."""
@@ -170,7 +167,7 @@ class _Products:
             return e.join_all([value] * e.level.lane_rows)
 
         def numbers_of(at: Value) -> Callable[[Any, int], Value]:
-            return lambda element, section: load(vector(element, BLOCKS), at, e.b.mul(self.section, I64(section)))
+            return lambda element, section: load(vector(element, BLOCKS), at, e.b.mul(self.section, section))
 
         dots = []
         for half, weights in enumerate(self.weights):

@@ -120,10 +120,10 @@ def _rows_dots(e: Generic, name: str, shape: Shape, weights: Any, row_bytes: Any
             cast(Neon, e), name, shape, weights, row_bytes, rows, k, columns, [b.ptrtoint(space, I64) for space in spaces]
         )
     else:
-        with cgutils.for_range(b, rows) as loop:
-            values = row_totals(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
+        with e.loop(rows) as index:
+            values = row_totals(e, name, shape, e.at(weights, index, row_bytes), k, columns)
             for value, space in zip(values, spaces, strict=True):
-                e.store(value, b.add(b.ptrtoint(space, I64), b.mul(loop.index, I64(32))))
+                e.store(value, e.at(b.ptrtoint(space, I64), index, 32))
     results = []
     for space in spaces:
         lanes = _transposed(e, [e.load(V8F, b.ptrtoint(space, I64), 32 * row) for row in range(8)])

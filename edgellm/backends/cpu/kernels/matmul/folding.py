@@ -30,23 +30,23 @@ def multiplier(e: Generic, scale: Value, offset: int) -> Callable[[Value, int], 
         return e.pick(e.cast(value, bytes_of), [4 * lane for lane in range(n) for _ in range(4)])
 
     def masked(value: Value, mask: list[int]) -> Value:
-        return b.and_(value, e.constant(bytes_of, [-each for each in mask] * n))
+        return b.and_(value, [-each for each in mask] * n)
 
     own = everywhere(b.neg(scale) if offset else scale)
     multiples = b.add(masked(own, [0, 1, 0, 1]), masked(b.add(own, own), [0, 0, 1, 1]))  # 0 to 3 times
     table_of_row = e.constant(kind, [0x04040404 * (lane % 4) for lane in range(n)])
     if offset:
         least = e.constant(bytes_of, -128)
-        without_third = everywhere(b.add(b.shl(scale, e.constant(kind, 2)), e.constant(kind, 128)))
+        without_third = everywhere(b.add(b.shl(scale, 2), 128))
 
     def multiply(quants: Value, place: int) -> Value:
-        words = b.lshr(quants, e.constant(kind, place)) if place else quants
-        index = b.or_(b.and_(words, e.constant(kind, 0x03030303)) if offset else words, table_of_row)
+        words = b.lshr(quants, place) if place else quants
+        index = b.or_(b.and_(words, 0x03030303) if offset else words, table_of_row)
         product = e.lookup_near(multiples, e.cast(index, bytes_of))
         if not offset:
             return product
-        third = b.and_(e.cast(words, bytes_of), e.constant(bytes_of, THIRD))
-        return b.add(product, b.select(b.icmp_unsigned("!=", third, e.constant(bytes_of, 0)), least, without_third))
+        third = b.and_(e.cast(words, bytes_of), THIRD)
+        return b.add(product, b.select(b.icmp_unsigned("!=", third, 0), least, without_third))
 
     return multiply
 
@@ -62,7 +62,7 @@ def folded_superblock(e: Generic, superblock: Superblock) -> Superblock:
         values = superblock.quants(block, half)
         scale = b.trunc(e.lane(superblock.scales[half], block), I8)
         if superblock.offset:
-            values = b.sub(e.constant(values.type, superblock.offset), values)
+            values = b.sub(superblock.offset, values)
         return b.mul(values, e.splat(scale, values.type.count))
 
     return Superblock(quants, [b.fneg(factor) if superblock.offset else factor], most=128, mins=superblock.mins, signed=True)

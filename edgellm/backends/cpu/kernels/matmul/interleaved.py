@@ -27,7 +27,7 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     sums_section,
     weighed,
 )
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
@@ -58,7 +58,7 @@ class _Column:
 
     def number(self, block: int, element: Any, section: int) -> Value:
         """A number of a block, for all rows: its d, or what traits.py has in another section."""
-        at = self._e.b.add(self._numbers, self._e.b.mul(self._section, I64(section))) if section else self._numbers
+        at = self._e.at(self._numbers, self._section, section) if section else self._numbers
         return self._e.splat(self._e.load(element, at, 4 * (LANE[block] if self._lanes else block)), self._e.level.tile_rows)
 
     def start(self, block: int, index: int, place: int) -> Value | None:
@@ -170,7 +170,7 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
                 some,
                 lambda c, block: b.load(totals[c][block]),
                 lambda c, block, value: b.store(value, totals[c][block]),
-                b.add(words.address, I64(INTERLEAVED)),
+                b.add(words.address, INTERLEAVED),
                 lines,
                 to_first=True,
             ),
@@ -183,7 +183,7 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
         elif blocks is None:
             add(index, words, there, "apart")
         else:
-            with b.if_else(b.icmp_signed(">", blocks, I64(BLOCKS // 2))) as (many, few):
+            with b.if_else(b.icmp_signed(">", blocks, BLOCKS // 2)) as (many, few):
                 with many:
                     add(index, words, there, "apart")
                 with few:
@@ -194,10 +194,10 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
 
 
 def _column(e: Generic, shape: Shape, x: Value, k: Value, index: Value, order: Order) -> _Column:
-    b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-    section, scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
-    numbers = b.add(scales, b.mul(index, I64(BLOCKS * 4)))
-    return _Column(e, shape, b.add(x, b.mul(index, I64(SUPERBLOCK))), b.add(x, numbers), section, order)
+    b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
+    section, scales = b.mul(superblocks, BLOCKS * 4), b.mul(superblocks, SUPERBLOCK)
+    numbers = e.at(scales, index, BLOCKS * 4)
+    return _Column(e, shape, e.at(x, index, SUPERBLOCK), b.add(x, numbers), section, order)
 
 
 def accumulate_columns(
@@ -207,16 +207,16 @@ def accumulate_columns(
     column. A superblock is opened for every few columns: its quants then stay in registers.
     """
     b, size, kind = e.b, 4 * e.level.tile_rows, vector(F32, e.level.tile_rows)
-    with cgutils.for_range(b, b.mul(columns, I64(BLOCKS))) as loop:
-        e.store(e.constant(kind, 0.0), b.add(totals, b.mul(loop.index, I64(size))))
+    with e.loop(b.mul(columns, BLOCKS)) as index:
+        e.store(e.constant(kind, 0.0), e.at(totals, index, size))
     nbytes = raw_superblock_bytes(name) * e.level.tile_rows
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         def some(first: Value, n: int) -> None:
-            starts = [b.add(x, b.mul(b.add(first, I64(c)), x_stride)) for c in range(n)]
+            starts = [e.at(x, b.add(first, c), x_stride) for c in range(n)]
             of_columns = [_column(e, shape, start, k, index, "lanes") for start in starts]
-            places = b.add(totals, b.mul(first, I64(BLOCKS * size)))
-            ahead = b.select(b.icmp_signed("==", first, I64(0)), b.add(words.address, I64(nbytes + AHEAD)), words.address)
+            places = e.at(totals, first, BLOCKS * size)
+            ahead = b.select(b.icmp_signed("==", first, 0), b.add(words.address, nbytes + AHEAD), words.address)
             panel_rows.open_rows(
                 e,
                 name,
@@ -242,13 +242,13 @@ def accumulate_columns(
 def _by(e: Generic, columns: Value, some: Callable[[Value, int], None]) -> None:
     """`some(first, n)` of AT_ONCE columns, then of what is left of them."""
     b = e.b
-    whole = b.sdiv(columns, I64(AT_ONCE))
-    with cgutils.for_range(b, whole) as loop:
-        some(b.mul(loop.index, I64(AT_ONCE)), AT_ONCE)
-    rest = b.srem(columns, I64(AT_ONCE))
+    whole = b.sdiv(columns, AT_ONCE)
+    with e.loop(whole) as index:
+        some(b.mul(index, AT_ONCE), AT_ONCE)
+    rest = b.srem(columns, AT_ONCE)
     for n in range(1, AT_ONCE):
-        with b.if_then(b.icmp_signed("==", rest, I64(n))):
-            some(b.mul(whole, I64(AT_ONCE)), n)
+        with b.if_then(b.icmp_signed("==", rest, n)):
+            some(b.mul(whole, AT_ONCE), n)
 
 
 def summed(e: Generic, totals: Value) -> Value:

@@ -11,7 +11,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels.matmul.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.ops.dense import LOW_RANK
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
 LANES, VECTORS = 8, 4  # so many outputs go together: products of 16 columns took 6 times as long
@@ -56,9 +56,9 @@ def _add(
     """The products of some outputs, summed in the order of the ranks, and then added to what is there."""
     b, kind = e.b, vector(F32, lanes)
     totals = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in range(vectors)]
-    with cgutils.for_range(b, ranks) as loop:
-        factor = e.splat(e.load(F32, b.add(low, b.mul(loop.index, I64(4)))), lanes)
-        row = b.add(weights, b.mul(loop.index, row_bytes))
+    with e.loop(ranks) as index:
+        factor = e.splat(e.load(F32, e.at(low, index, 4)), lanes)
+        row = e.at(weights, index, row_bytes)
         for part, total in enumerate(totals):
             w = CONVERT[name](e, e.load(vector(ELEMENT[name], lanes), row, part * lanes * BYTES[name]))
             b.store(e.fma(w, factor, b.load(total)), total)

@@ -113,51 +113,51 @@ class _Tile:
     def __init__(
         self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any, x_stride: Any
     ) -> None:
-        b, last = e.b, e.b.sub(left, I64(1))
+        b, last = e.b, e.b.sub(left, 1)
         self.e, self.name, self.size, self.lanes = e, name, BYTES[name], e.level.lanes
         self.kind = vector(F32, self.lanes)
-        index = [b.select(b.icmp_signed("<", I64(i), left), I64(i), last) for i in range(TILE_ROWS)]
-        self.rows = [b.add(weights, b.mul(row_bytes, i)) for i in index]
-        self.columns = [b.add(x, b.mul(x_stride, I64(j))) for j in range(n_columns)]
+        index = [b.select(b.icmp_signed("<", i, left), i, last) for i in range(TILE_ROWS)]
+        self.rows = [e.at(weights, row_bytes, i) for i in index]
+        self.columns = [e.at(x, x_stride, j) for j in range(n_columns)]
         self.cells = [(i, j) for j in range(n_columns) for i in range(TILE_ROWS)]
         self.totals = [cgutils.alloca_once(b, self.kind) for _ in self.cells]
 
     def add(self, k: Any, ahead: Any) -> None:
         """All whole vectors of k elements; the lines `ahead` bytes after theirs are asked for."""
-        b, step = self.e.b, self.lanes * UNROLLED
-        steps = b.sdiv(k, I64(step))
-        with cgutils.for_range(b, steps) as loop:
-            first = b.mul(loop.index, I64(step))
+        e, b, step = self.e, self.e.b, self.lanes * UNROLLED
+        steps = b.sdiv(k, step)
+        with e.loop(steps) as index:
+            first = b.mul(index, step)
             for row in self.rows:
-                at = b.add(b.add(row, ahead), b.mul(first, I64(self.size)))
+                at = e.at(b.add(row, ahead), first, self.size)
                 for line in range(0, step * self.size, LINE):
-                    self.e.prefetch(at, line, to_first=False)
+                    e.prefetch(at, line, to_first=False)
             for part in range(UNROLLED):
-                self._vector(b.add(first, I64(part * self.lanes)))
-        done = b.mul(steps, I64(step))
-        with cgutils.for_range(b, b.sdiv(b.sub(k, done), I64(self.lanes))) as loop:
-            self._vector(b.add(done, b.mul(loop.index, I64(self.lanes))))
+                self._vector(b.add(first, part * self.lanes))
+        done = b.mul(steps, step)
+        with e.loop(b.sdiv(b.sub(k, done), self.lanes)) as index:
+            self._vector(e.at(done, index, self.lanes))
 
     def _vector(self, index: Any) -> None:
         e, b = self.e, self.e.b
-        values = [e.load(self.kind, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
+        values = [e.load(self.kind, e.at(column, index, 4)) for column in self.columns]
         for i, row in enumerate(self.rows):
             wide = self._weights(row, index, self.lanes)
             for value, total in zip(values, self.totals[i::TILE_ROWS], strict=True):
                 b.store(e.fma_in_order(wide, value, b.load(total)), total)
 
     def _weights(self, row: Any, index: Any, lanes: int) -> Any:
-        e, b = self.e, self.e.b
-        return CONVERT[self.name](e, e.load(vector(ELEMENT[self.name], lanes), b.add(row, b.mul(index, I64(self.size)))))
+        at = self.e.at(row, index, self.size)
+        return CONVERT[self.name](self.e, self.e.load(vector(ELEMENT[self.name], lanes), at))
 
     def rest(self, k: Any) -> list[Any]:
         """The sums of the elements after the last whole vector."""
         e, b, one = self.e, self.e.b, vector(F32, 1)
         sums = [cgutils.alloca_once_value(b, F32(0.0)) for _ in self.cells]
-        done = b.mul(b.sdiv(k, I64(self.lanes)), I64(self.lanes))
-        with cgutils.for_range(b, b.sub(k, done)) as loop:
-            index = b.add(done, loop.index)
-            values = [e.load(one, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
+        done = b.mul(b.sdiv(k, self.lanes), self.lanes)
+        with e.loop(b.sub(k, done)) as loop:
+            index = b.add(done, loop)
+            values = [e.load(one, e.at(column, index, 4)) for column in self.columns]
             wide = [self._weights(row, index, 1) for row in self.rows]
             for (i, j), total in zip(self.cells, sums, strict=True):
                 b.store(b.fadd(b.load(total), e.lane(b.fmul(wide[i], values[j]), 0)), total)
@@ -182,7 +182,7 @@ def _tile(
     b, tile = e.b, _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride)
     for total in tile.totals:
         b.store(e.constant(tile.kind, 0.0), total)
-    tile.add(k, b.mul(row_bytes, I64(TILE_ROWS)))
+    tile.add(k, b.mul(row_bytes, TILE_ROWS))
     _put(e, [b.load(total) for total in tile.totals], tile.rest(k), left, record, row, column)
 
 
@@ -203,9 +203,9 @@ def _part(
     `before` them, set.
     """
     b = e.b
-    tile, is_first = _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride), b.icmp_signed("==", before, I64(0))
+    tile, is_first = _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride), b.icmp_signed("==", before, 0)
     for cell, total in enumerate(tile.totals):
-        b.store(b.select(is_first, e.constant(tile.kind, 0.0), e.load(tile.kind, sums, cell * tile.lanes * 4)), total)
+        b.store(b.select(is_first, 0.0, e.load(tile.kind, sums, cell * tile.lanes * 4)), total)
     tile.add(k, I64(FLOAT_ELEMENTS * BYTES[name]))
     for cell, total in enumerate(tile.totals):
         e.store(b.load(total), sums, cell * tile.lanes * 4)
@@ -229,12 +229,12 @@ def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, rec
         for first in range(0, n_columns * TILE_ROWS, 8)
     ]
     fours = [e.pick(values[j // 2], range(j % 2 * TILE_ROWS, (j % 2 + 1) * TILE_ROWS)) for j in range(n_columns)]
-    with b.if_else(b.icmp_signed(">=", left, I64(TILE_ROWS))) as (all_rows, some):
+    with b.if_else(b.icmp_signed(">=", left, TILE_ROWS)) as (all_rows, some):
         with all_rows:
             for j, four in enumerate(fours):
-                put(e, four, record, row, b.add(column, I64(j)), gates=False)
+                put(e, four, record, row, b.add(column, j), gates=False)
         with some:
             for j, four in enumerate(fours):
                 for i in range(TILE_ROWS - 1):
-                    with b.if_then(b.icmp_signed("<", I64(i), left)):
-                        put(e, e.lane(four, i), record, b.add(row, I64(i)), b.add(column, I64(j)), gates=False)
+                    with b.if_then(b.icmp_signed("<", i, left)):
+                        put(e, e.lane(four, i), record, b.add(row, i), b.add(column, j), gates=False)

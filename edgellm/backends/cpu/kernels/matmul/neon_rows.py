@@ -64,23 +64,23 @@ def accumulate(
 ) -> None:
     """The eight accumulators of each of some rows by some columns, to the column's space: an f32x8 after the other."""
     b, at_once = e.b, 2 if len(columns) == 1 else 1
-    with cgutils.for_range(b, b.sdiv(b.add(rows, I64(at_once - 1)), I64(at_once))) as loop:
-        first = b.mul(loop.index, I64(at_once))
+    with e.loop(b.sdiv(b.add(rows, at_once - 1), at_once)) as index:
+        first = b.mul(index, at_once)
         mine = [first]
         if at_once == 2:  # past the last row that one is done again, the same
-            mine.append(b.select(b.icmp_signed("<", b.add(first, I64(1)), rows), b.add(first, I64(1)), first))
-        states = _rows(e, name, shape, [b.add(weights, b.mul(row, row_bytes)) for row in mine], k, columns)
+            mine.append(b.select(b.icmp_signed("<", b.add(first, 1), rows), b.add(first, 1), first))
+        states = _rows(e, name, shape, [e.at(weights, row, row_bytes) for row in mine], k, columns)
         for row, of_row in zip(mine, states, strict=True):
             for state, space in zip(of_row, spaces, strict=True):
                 for group, total in enumerate(state.totals):
-                    e.store(b.load(total), b.add(space, b.mul(row, I64(32))), 16 * group)
+                    e.store(b.load(total), e.at(space, row, 32), 16 * group)
 
 
 def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, columns: Sequence[Value]) -> list[list[_State]]:
     """One or two rows from end to end by some columns; all streams run through."""
-    b, raw_superblock, whole = e.b, raw_superblock_bytes(name), e.b.sdiv(k, I64(SUPERBLOCK))
-    superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-    section, first_scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
+    b, raw_superblock, whole = e.b, raw_superblock_bytes(name), e.b.sdiv(k, SUPERBLOCK)
+    superblocks = b.sdiv(b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
+    section, first_scales = b.mul(superblocks, BLOCKS * 4), b.mul(superblocks, SUPERBLOCK)
     states = [[_new_state(e, chained=len(columns) == 1) for _ in columns] for _ in rows]
 
     def add_superblock(weights: Sequence[Value], quants: Sequence[Value], scales: Sequence[Value], last: Value | None) -> None:
@@ -90,7 +90,7 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
 
     anchor = I64(ANCHOR.get(name, 0))
     streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns)]
-    streams.append(b.add(rows[0], I64(PREFETCH)))
+    streams.append(b.add(rows[0], PREFETCH))
     strides = [
         *[raw_superblock] * len(rows),
         *[SUPERBLOCK] * len(columns),
@@ -105,18 +105,18 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
         *at, ahead = (b.load(variable) for variable in variables)
         return [b.sub(row, anchor) for row in at[: len(rows)]], at[len(rows) : -len(columns)], at[-len(columns) :], ahead
 
-    with cgutils.for_range(b, whole):
+    with e.loop(whole):
         row, quant, scale, ahead = here()
         for line in range(-(-raw_superblock * len(rows) // 64)):
             e.prefetch(ahead, 64 * line)
         add_superblock(row, quant, scale, None)
         for stride, variable in zip(strides, variables, strict=True):
-            b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)  # plain: LLVM would add offsets to bases instead
+            b.store(e.plain(b.add(b.load(variable), stride)), variable)  # plain: LLVM would add offsets to bases instead
     if TRAITS[name].block != SUPERBLOCK:
-        rest = b.srem(k, I64(SUPERBLOCK))
-        with b.if_then(b.icmp_signed(">", rest, I64(0))):
+        rest = b.srem(k, SUPERBLOCK)
+        with b.if_then(b.icmp_signed(">", rest, 0)):
             row, quant, scale, _ = here()
-            add_superblock(row, quant, scale, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
+            add_superblock(row, quant, scale, b.sub(b.sdiv(rest, TRAITS[name].block), 1))
     return states
 
 
@@ -207,7 +207,7 @@ def _numbers(e: Neon, shape: Shape, scales: Value, section: Value, group: int, r
     """A column's numbers for four blocks: what offsets of quants add, sums for mins, and d."""
 
     def load(kind: Any, part: int) -> Value:
-        return e.load(kind, e.b.add(scales, e.b.mul(section, I64(part))), 16 * group)
+        return e.load(kind, e.at(scales, section, part), 16 * group)
 
     offsets = [load(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
     if rows > 1:  # one shift for all rows

@@ -20,14 +20,14 @@ def put(e: Generic, y: Any, record: Any, row: Any, column: Any, *, gates: bool =
     """Store y, f32 of a weight row or a vector of those from `row` on, of one column. `gates`: whether there may be a gate."""
     value = cgutils.alloca_once_value(e.b, y)
     bias, act = _word(e, record, "bias"), _word(e, record, "act")
-    with e.b.if_then(e.b.icmp_signed("!=", bias, I64(0))):
-        e.b.store(e.b.fadd(e.b.load(value), e.load(y.type, e.b.add(bias, e.b.mul(row, I64(4))))), value)
+    with e.b.if_then(e.b.icmp_signed("!=", bias, 0)):
+        e.b.store(e.b.fadd(e.b.load(value), e.load(y.type, e.at(bias, row, 4))), value)
     base, at = _cell(e, record, "residual", row, column)
-    with e.b.if_then(e.b.icmp_signed("!=", base, I64(0))):
+    with e.b.if_then(e.b.icmp_signed("!=", base, 0)):
         plain, other = e.b.load(value), e.load(y.type, at)
         e.b.store(e.b.fadd(plain, other), value)
         if gates:
-            with e.b.if_then(e.b.icmp_signed("!=", act, I64(0))):
+            with e.b.if_then(e.b.icmp_signed("!=", act, 0)):
                 e.b.store(_gated(e, act, other, plain), value)
     e.store(e.b.load(value), _cell(e, record, "out", row, column)[1])
 
@@ -43,33 +43,33 @@ def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> Non
     nothing = cgutils.alloca_once_value(b, e.constant(kind, -0.0))  # added to whatever it is, -0 included
     b.store(e.constant(kind, -0.0), nothing)
     bias, (residual, at) = _word(e, record, "bias"), _cell(e, record, "residual", row, column)
-    no_residual, zeros = b.icmp_signed("==", residual, I64(0)), b.ptrtoint(nothing, I64)
-    bias = b.select(b.icmp_signed("==", bias, I64(0)), zeros, b.add(bias, b.mul(row, I64(4))))
-    at, step = b.select(no_residual, zeros, at), b.select(no_residual, I64(0), _word(e, record, "residual_stride"))
+    no_residual, zeros = b.icmp_signed("==", residual, 0), b.ptrtoint(nothing, I64)
+    bias = b.select(b.icmp_signed("==", bias, 0), zeros, e.at(bias, row, 4))
+    at, step = b.select(no_residual, zeros, at), b.select(no_residual, 0, _word(e, record, "residual_stride"))
     to, to_step, added = _cell(e, record, "out", row, column)[1], _word(e, record, "out_stride"), e.load(kind, bias)
-    with b.if_else(b.or_(no_residual, b.icmp_signed("==", act, I64(0)))) as (is_residual, is_gate):
+    with b.if_else(b.or_(no_residual, b.icmp_signed("==", act, 0))) as (is_residual, is_gate):
         with is_residual:
             other_at, out_at = at, to
             for c in range(TILE_COLUMNS):
                 value = b.fadd(e.load(kind, totals, 4 * e.level.tile_rows * c), added)
                 e.store(b.fadd(value, e.load(kind, other_at)), out_at)
                 other_at, out_at = b.add(other_at, step), b.add(out_at, to_step)
-        with is_gate, cgutils.for_range(b, I64(TILE_COLUMNS // 2)) as loop:
-            pair = [b.add(b.mul(loop.index, I64(2)), I64(i)) for i in range(2)]  # one would wait for its own operations
-            gates = e.join(*(e.load(kind, b.add(at, b.mul(c, step))) for c in pair))
-            values = e.join(*(b.fadd(e.load(kind, b.add(totals, b.mul(c, I64(4 * e.level.tile_rows)))), added) for c in pair))
+        with is_gate, e.loop(TILE_COLUMNS // 2) as index:
+            pair = [b.add(b.mul(index, 2), i) for i in range(2)]  # one would wait for its own operations
+            gates = e.join(*(e.load(kind, e.at(at, c, step)) for c in pair))
+            values = e.join(*(b.fadd(e.load(kind, e.at(totals, c, 4 * e.level.tile_rows)), added) for c in pair))
             results = b.fmul(activations.gate(e, act, gates), values)
             for i, c in enumerate(pair):
-                e.store(e.pick(results, range(i * e.level.tile_rows, (i + 1) * e.level.tile_rows)), b.add(to, b.mul(c, to_step)))
+                e.store(e.pick(results, range(i * e.level.tile_rows, (i + 1) * e.level.tile_rows)), e.at(to, c, to_step))
 
 
 def fetch_tile(e: Generic, record: Any, row: Any, first: Any, end: Any) -> None:
     """Ask for the cache lines that `put_tile` of a group of rows uses, of some columns."""
     for name in ("residual", "out"):
         base, at = _cell(e, record, name, row, first)
-        end_here = e.b.select(e.b.icmp_signed("==", base, I64(0)), first, end)
-        with cgutils.for_range(e.b, e.b.sub(end_here, first)) as loop:
-            e.prefetch(e.b.add(at, e.b.mul(loop.index, _word(e, record, f"{name}_stride"))), to_write=name == "out")
+        end_here = e.b.select(e.b.icmp_signed("==", base, 0), first, end)
+        with e.loop(e.b.sub(end_here, first)) as index:
+            e.prefetch(e.at(at, index, _word(e, record, f"{name}_stride")), to_write=name == "out")
 
 
 def _gated(e: Generic, act: Any, gate: Any, value: Any) -> Any:
@@ -96,4 +96,4 @@ def _word(e: Generic, record: Any, name: str) -> Any:
 def _cell(e: Generic, record: Any, name: str, row: Any, column: Any) -> tuple[Any, Any]:
     """The base of a matrix of results, which is 0 where there is none, and the address of one of them."""
     base = _word(e, record, name)
-    return base, e.b.add(e.b.add(base, e.b.mul(row, I64(4))), e.b.mul(column, _word(e, record, f"{name}_stride")))
+    return base, e.at(e.at(base, row, 4), column, _word(e, record, f"{name}_stride"))

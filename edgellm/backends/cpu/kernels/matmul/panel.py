@@ -86,8 +86,8 @@ def unpack_group(
     at `out` + j * `pass_bytes`. `rows` is space for a superblock of them. Only `left` rows exist; the last of them stands for those
     that do not.
     """
-    b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-    whole = b.sdiv(k, I64(SUPERBLOCK))
+    b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
+    whole = b.sdiv(k, SUPERBLOCK)
     if panel_rows.opens_file(e, name):
         _unpack_rows(e, name, shape, weights, row_bytes, left, k, out, pass_bytes)
         return
@@ -95,26 +95,26 @@ def unpack_group(
     there = folded(shape, e.level)
 
     def unpack(index: Value, last: Value | None) -> None:
-        source = b.add(weights, b.mul(index, I64(raw_superblock_bytes(name))))
-        with cgutils.for_range(b, I64(e.level.tile_rows)) as row:
-            here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
-            superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
-            to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(there))))
+        source = e.at(weights, index, raw_superblock_bytes(name))
+        with e.loop(e.level.tile_rows) as row:
+            here = b.select(b.icmp_signed("<", row, left), row, b.sub(left, 1))
+            superblock = open_superblock(e, name, e.at(source, here, row_bytes), last)
+            to = e.at(rows, row, row_superblock_bytes(there))
             if there.folded:
                 superblock = folding.folded_superblock(e, superblock)
             unpack_step(e, there, superblock, mins_of(e, superblock.mins), to)
-        _to_panel(e, there, rows, b.add(out, b.mul(index, I64(record_bytes(e.level, there)))), pass_bytes)
+        _to_panel(e, there, rows, e.at(out, index, record_bytes(e.level, there)), pass_bytes)
 
-    with cgutils.for_range(b, whole) as loop:
-        unpack(loop.index, None)
+    with e.loop(whole) as index:
+        unpack(index, None)
     if TRAITS[name].block != SUPERBLOCK:
-        rest = b.srem(k, I64(SUPERBLOCK))
-        with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
+        rest = b.srem(k, SUPERBLOCK)
+        with b.if_then(b.icmp_signed(">", rest, 0)):
+            unpack(whole, b.sub(b.sdiv(rest, TRAITS[name].block), 1))
     if sign_sums(e.level, shape):
-        with cgutils.for_range(b, I64(BLOCKS)) as block, cgutils.for_range(b, superblocks) as loop:
-            record = b.add(out, b.mul(block.index, pass_bytes))
-            _split_signs(e, shape, b.add(record, b.mul(loop.index, I64(record_bytes(e.level, shape)))))
+        with e.loop(BLOCKS) as block, e.loop(superblocks) as index:
+            record = e.at(out, block, pass_bytes)
+            _split_signs(e, shape, e.at(record, index, record_bytes(e.level, shape)))
 
 
 def _unpack_rows(
@@ -122,26 +122,23 @@ def _unpack_rows(
 ) -> None:
     """`unpack_group` of all rows at once."""
     b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
-    whole = b.sdiv(k, I64(SUPERBLOCK))
-    starts = [
-        b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
-        for row in range(e.level.tile_rows)
-    ]
+    whole = b.sdiv(k, SUPERBLOCK)
+    starts = [b.mul(b.select(b.icmp_signed("<", row, left), row, b.sub(left, 1)), row_bytes) for row in range(e.level.tile_rows)]
 
     def at(place: Value) -> list[Value]:
         return [b.add(b.add(weights, place), start) for start in starts]
 
     if nbytes in (raw_superblock, row_words.SMALL_BLOCK):
-        begin = b.mul(whole, I64(BLOCKS))
-        with cgutils.for_range(b, whole) as loop:
-            source = at(b.mul(loop.index, I64(raw_superblock)))
+        begin = b.mul(whole, BLOCKS)
+        with e.loop(whole) as i:
+            source = at(b.mul(i, raw_superblock))
             words = row_words.FileRows(e, source, nbytes) if nbytes == raw_superblock else row_words.FileSuperblocks(e, source)
-            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, pass_bytes))
+            panel_rows.open_rows(e, name, words, _target(e, shape, out, i, pass_bytes))
     if nbytes != raw_superblock:
-        with cgutils.for_range_slice(b, begin, b.sdiv(k, I64(BLOCK)), I64(1), inc=True) as (index, _):
-            record = b.add(out, b.mul(b.lshr(index, I64(3)), I64(record_bytes(e.level, shape))))
-            record = b.add(record, b.mul(b.and_(index, I64(BLOCKS - 1)), pass_bytes))
-            block = row_words.FileBlocks(e, at(b.mul(index, I64(nbytes))))
+        with cgutils.for_range_slice(b, begin, b.sdiv(k, BLOCK), I64(1), inc=True) as (index, _):
+            record = e.at(out, b.lshr(index, 3), record_bytes(e.level, shape))
+            record = e.at(record, b.and_(index, BLOCKS - 1), pass_bytes)
+            block = row_words.FileBlocks(e, at(b.mul(index, nbytes)))
             panel_rows.open_block(e, name, block, _Panel(e, shape, [record]))
 
 
@@ -195,14 +192,14 @@ class _Folded(_Panel):
 
     def done(self, block: int) -> None:
         factor = self._factors[block]  # of quants as they came
-        super().number(block, 0, self._e.b.fmul(factor, self._e.constant(factor.type, float(1 << self._places[block]))))
+        super().number(block, 0, self._e.b.fmul(factor, float(1 << self._places[block])))
 
 
 def _target(e: Generic, shape: Shape, panel: Value, index: Value, pass_bytes: Value) -> _Panel:
     """A superblock's places in a panel."""
-    b, there = e.b, folded(shape, e.level)
-    first = b.add(panel, b.mul(index, I64(record_bytes(e.level, there))))
-    records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
+    there = folded(shape, e.level)
+    first = e.at(panel, index, record_bytes(e.level, there))
+    records = [e.at(first, pass_bytes, j) for j in range(SUPERBLOCK // BLOCK)]
     return (_Folded if there.folded else _Panel)(e, shape, records)
 
 
@@ -224,22 +221,22 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
     def words(source: Value) -> list[Value]:
         return e.lane_per_row([e.load(vector(I32, 4), source, row_superblock * row) for row in range(e.level.tile_rows)])
 
-    with cgutils.for_range(b, I64(4)) as four:  # four blocks' first halves, second halves, of the other four
-        first = b.mul(b.lshr(four.index, I64(1)), I64(4))
-        to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.level.tile_rows * BLOCK // 2)))
-        with cgutils.for_range(b, I64(4)) as block:
-            source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
+    with e.loop(4) as four:  # four blocks' first halves, second halves, of the other four
+        first = b.mul(b.lshr(four, 1), 4)
+        to = e.at(out, b.and_(four, 1), e.level.tile_rows * BLOCK // 2)
+        with e.loop(4) as block:
+            source = b.add(rows, e.at(b.mul(four, 64), block, 16))
             if shape.whole:
-                halves = b.add(b.mul(b.add(first, block.index), I64(2)), b.and_(four.index, I64(1)))
-                source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
-            at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
+                halves = b.add(b.mul(b.add(first, block), 2), b.and_(four, 1))
+                source = e.at(rows, halves, BLOCK // 2)
+            at = e.at(to, b.add(first, block), pass_bytes)
             for g, value in enumerate(e.panel_words(words(source))):
                 e.store(_moved(e, shape, value), at, g * 4 * e.level.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
-            source = b.add(rows, I64(SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block))
+            source = b.add(rows, SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block)
             for i, value in enumerate(words(source)):
-                at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
+                at = e.at(out, pass_bytes, first_block + i)
                 e.store(value, at, e.level.tile_rows * (BLOCK + 4 * index))
 
 
@@ -251,7 +248,7 @@ def _moved(e: Generic, shape: Shape, words: Value, place: int = 0) -> Value:
     if not own or offset in (None, own):
         return words
     quants = e.cast(words, vector(I8, 4 * e.level.tile_rows))
-    return e.b.sub(quants, e.constant(quants.type, (own - offset + 128) % 256 - 128))
+    return e.b.sub(quants, (own - offset + 128) % 256 - 128)
 
 
 def multiply(
@@ -293,14 +290,14 @@ def multiply_few(
     b, most = e.b, min(e.split_tile(shape.n_scales, shape.n_mins, shape.signed))
 
     def some(first: Value, n: int) -> None:
-        x_at, totals_at = b.add(x, b.mul(first, I64(4))), b.add(totals, b.mul(first, I64(4 * e.level.tile_rows)))
+        x_at, totals_at = e.at(x, first, 4), e.at(totals, first, 4 * e.level.tile_rows)
         for c in range(0, n, min(n, most)):
             _multiply_columns(e, shape, panel, superblocks, x_at, totals_at, block, range(c, c + min(n, most)), x, 0)
 
-    fours = b.sdiv(b.add(columns, I64(1)), I64(4))
-    with cgutils.for_range(b, fours) as loop:
-        some(b.mul(loop.index, I64(4)), 4)
-    done = b.mul(fours, I64(4))
+    fours = b.sdiv(b.add(columns, 1), 4)
+    with e.loop(fours) as index:
+        some(b.mul(index, 4), 4)
+    done = b.mul(fours, 4)
     with b.if_then(b.icmp_signed("<", done, columns)):
         some(done, 2)
 
@@ -322,12 +319,12 @@ def _multiply_columns(
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
     block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.level.tile in ("neon", "matrix") else tile_block
-    with cgutils.for_range(b, superblocks) as loop:
-        w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
+    with e.loop(superblocks) as index:
+        w, at = e.at(panel, index, record), e.at(x, index, X_RECORD)
         if ahead_bytes:
-            with b.if_then(b.icmp_signed("!=", ahead_at, I64(0))):
+            with b.if_then(b.icmp_signed("!=", ahead_at, 0)):
                 for line in range(0, ahead_bytes, LINE):
-                    e.prefetch(b.add(ahead_at, b.mul(loop.index, I64(ahead_bytes))), line, to_first=False)
+                    e.prefetch(e.at(ahead_at, index, ahead_bytes), line, to_first=False)
         for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
     add_to_totals(e, [b.load(each) for each in sums], columns, totals, block)
@@ -336,7 +333,7 @@ def _multiply_columns(
 def add_to_totals(e: Generic, sums: Sequence[Value], columns: range, totals: Value, block: Value) -> None:
     """A pass's sums of some columns of a tile; the first pass, of block 0, sets the totals."""
     b, places = e.b, [4 * e.level.tile_rows * c for c in columns]
-    with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
+    with b.if_else(b.icmp_signed("==", block, 0)) as (first, later):
         with first:
             for value, place in zip(sums, places, strict=True):
                 e.store(value, totals, place)

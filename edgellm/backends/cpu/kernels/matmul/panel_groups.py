@@ -31,22 +31,22 @@ def multiply(
     sums = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(kind, n)), I64)
 
     def each(step: Callable[[Value], None]) -> None:
-        with cgutils.for_range(b, I64(n)) as loop:
-            step(b.mul(loop.index, I64(size)))
+        with e.loop(n) as index:
+            step(b.mul(index, size))
 
     each(lambda at: e.store(e.constant(kind, 0.0), b.add(sums, at)))
-    with cgutils.for_range(b, superblocks) as superblock:
-        w = b.add(panel, b.mul(superblock.index, I64(record)))
-        at = b.add(x, b.mul(superblock.index, I64(X_RECORD)))
-        with cgutils.for_range(b, I64(TILE_COLUMNS // columns)) as some:
+    with e.loop(superblocks) as superblock:
+        w = e.at(panel, superblock, record)
+        at = e.at(x, superblock, X_RECORD)
+        with e.loop(TILE_COLUMNS // columns) as some:
             _block(
                 e,
                 shape,
-                [b.add(w, b.mul(group_bytes, I64(r))) for r in range(e.level.tile_groups)],
-                b.add(at, b.mul(some.index, I64(4 * columns))),
-                b.add(sums, b.mul(some.index, I64(size * columns))),
+                [e.at(w, group_bytes, r) for r in range(e.level.tile_groups)],
+                e.at(at, some, 4 * columns),
+                e.at(sums, some, size * columns),
             )
-    with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
+    with b.if_else(b.icmp_signed("==", block, 0)) as (first, later):
         with first:
             each(lambda at: e.store(e.load(kind, b.add(sums, at)), b.add(totals, at)))
         with later:

@@ -47,7 +47,7 @@ def multiply(
     line = ir.ArrayType(vector(I32, e.level.tile_rows), TILE_COLUMNS)
     products = b.ptrtoint(cgutils.alloca_once(b, line, KEPT * n), I64)
     sums = b.ptrtoint(cgutils.alloca_once(b, line, n), I64)
-    groups, xs = [b.add(panel, b.mul(group_bytes, I64(i))) for i in range(GROUPS)], [x, b.add(x, tile_bytes)][:tiles]
+    groups, xs = [e.at(panel, group_bytes, i) for i in range(GROUPS)], [x, b.add(x, tile_bytes)][:tiles]
 
     def load_sums(at: Value) -> list[Value]:
         return [e.load(kind, at, 4 * e.level.tile_rows * c) for c in columns]
@@ -58,32 +58,32 @@ def multiply(
 
     def each_sum(body: Any) -> None:
         """body(its number, its group, its tile)"""
-        with cgutils.for_range(b, I64(n)) as loop:
-            body(loop.index, b.udiv(loop.index, I64(tiles)), b.urem(loop.index, I64(tiles)))
+        with e.loop(n) as loop:
+            body(loop, b.udiv(loop, tiles), b.urem(loop, tiles))
 
-    each_sum(lambda number, *_: store_sums([e.constant(kind, 0.0)] * TILE_COLUMNS, b.add(sums, b.mul(number, I64(size)))))
+    each_sum(lambda number, *_: store_sums([e.constant(kind, 0.0)] * TILE_COLUMNS, e.at(sums, number, size)))
     with cgutils.for_range_slice(b, I64(0), superblocks, I64(at_once)) as (first, _):
         left = b.sub(superblocks, first)
-        here = b.select(b.icmp_signed("<", left, I64(at_once)), left, I64(at_once))
-        with cgutils.for_range(b, here) as loop:
-            w_at, x_at = (b.mul(b.add(first, loop.index), I64(each)) for each in (record_bytes(e.level, shape), X_RECORD))
-            out = b.add(products, b.mul(loop.index, I64(kept)))
+        here = b.select(b.icmp_signed("<", left, at_once), left, at_once)
+        with e.loop(here) as loop:
+            w_at, x_at = (b.mul(b.add(first, loop), each) for each in (record_bytes(e.level, shape), X_RECORD))
+            out = e.at(products, loop, kept)
             _multiply_block(e, shape, [b.add(each, w_at) for each in groups], [b.add(each, x_at) for each in xs], out)
 
         def weigh(number: Value, group: Value, tile: Value) -> None:
-            own, at = b.mul(number, I64(shape.n_scales * size)), b.add(sums, b.mul(number, I64(size)))
-            w0, x0 = b.add(panel, b.mul(group, group_bytes)), b.add(x, b.mul(tile, tile_bytes))
+            own, at = b.mul(number, shape.n_scales * size), e.at(sums, number, size)
+            w0, x0 = e.at(panel, group, group_bytes), e.at(x, tile, tile_bytes)
             values = [cgutils.alloca_once(b, kind) for _ in columns]
             for place, value in zip(values, load_sums(at), strict=True):
                 b.store(value, place)
-            with cgutils.for_range(b, here) as loop:
-                index, dots = b.add(first, loop.index), b.add(b.add(products, own), b.mul(loop.index, I64(kept)))
+            with e.loop(here) as loop:
+                index, dots = b.add(first, loop), e.at(b.add(products, own), loop, kept)
                 weighed = tile_block(
                     e,
                     shape,
                     [b.load(place) for place in values],
-                    b.add(w0, b.mul(index, I64(record_bytes(e.level, shape)))),
-                    b.add(x0, b.mul(index, I64(X_RECORD))),
+                    e.at(w0, index, record_bytes(e.level, shape)),
+                    e.at(x0, index, X_RECORD),
                     columns,
                     lambda half, some: [
                         e.load(vector(I32, e.level.tile_rows), dots, half * size + 4 * e.level.tile_rows * c) for c in some
@@ -97,11 +97,7 @@ def multiply(
 
     each_sum(
         lambda number, group, tile: add_to_totals(
-            e,
-            load_sums(b.add(sums, b.mul(number, I64(size)))),
-            columns,
-            b.add(totals, b.add(b.mul(group, I64(size)), b.mul(tile, totals_bytes))),
-            block,
+            e, load_sums(e.at(sums, number, size)), columns, b.add(totals, e.at(b.mul(group, size), tile, totals_bytes)), block
         )
     )
 
@@ -111,13 +107,12 @@ def _multiply_block(e: Generic, shape: Shape, groups: Sequence[Value], xs: Seque
     b, depth, size = e.b, BLOCK // shape.n_scales, 4 * TILE_COLUMNS * e.level.tile_rows
     for half in range(shape.n_scales):
         outs = [
-            [b.add(out, I64(((i * len(xs) + j) * shape.n_scales + half) * size)) for j in range(len(xs))]
-            for i in range(len(groups))
+            [b.add(out, ((i * len(xs) + j) * shape.n_scales + half) * size) for j in range(len(xs))] for i in range(len(groups))
         ]
         e.tile_products(
-            [b.add(each, I64(half * depth)) for each in xs],
+            [b.add(each, half * depth) for each in xs],
             BLOCK,
-            [b.add(each, I64(half * depth * e.level.tile_rows)) for each in groups],
+            [b.add(each, half * depth * e.level.tile_rows) for each in groups],
             depth,
             bool(shape.offset) or shape.signed,
             outs,

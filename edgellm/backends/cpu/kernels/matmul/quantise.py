@@ -13,7 +13,7 @@ from edgellm.backends.cpu.kernels.matmul.quantise_tile import larger, magnitude,
 from edgellm.backends.cpu.kernels.partition import first_item, lanes, tiles
 from edgellm.backends.cpu.ops.dense import QUANTISE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS
 
@@ -143,17 +143,17 @@ def _to_row(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, 
 def _to_lanes(e: Generic, halves: bool, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
     words = e.cast(values, V8I)
     for g in range(BLOCK // 4):
-        e.store(e.lane(words, g), e.b.add(quants, e.b.mul(apart, I64(g))))
+        e.store(e.lane(words, g), e.at(quants, apart, g))
     for part in with_starts(e, halves, parts):
         e.store(part, scales)
         scales = e.b.add(scales, section)
 
 
 def _to_tile(e: Generic, halves: bool, values: Any, parts: list[Any], record: Any, column: Any) -> None:
-    b, words = e.b, e.cast(values, V8I)
-    at = b.add(record, b.mul(column, I64(4)))
+    words = e.cast(values, V8I)
+    at = e.at(record, column, 4)
     if e.level.tile == "unit":
-        e.store(values, b.add(record, b.mul(column, I64(BLOCK))))
+        e.store(values, e.at(record, column, BLOCK))
     else:
         for g in range(BLOCK // 4):
             e.store(e.lane(words, g), at, 4 * TILE_COLUMNS * g)

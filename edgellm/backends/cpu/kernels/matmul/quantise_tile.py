@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from llvmlite import ir
-
 from edgellm.backends.cpu.kernels.matmul.panel import X_SECTIONS
 from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
@@ -21,7 +19,7 @@ Value = Any  # ir.Value: llvmlite has no static types
 def magnitude(e: Generic, value: Value) -> Value:
     """Bits of |value|, which compare as integers do, NaN above all."""
     kind = vector(I32, value.type.count)
-    return e.b.and_(e.cast(value, kind), e.constant(kind, 0x7FFFFFFF))
+    return e.b.and_(e.cast(value, kind), 0x7FFFFFFF)
 
 
 def larger(e: Generic, a: Value, b: Value) -> Value:
@@ -34,9 +32,9 @@ def scale_of(e: Generic, top: Value) -> tuple[Value, Value]:
     the result.
     """
     kind = F32 if top.type == I32 else vector(F32, top.type.count)
-    d = e.b.fdiv(e.cast(top, kind), e.constant(kind, 127.0))
-    some = e.b.fcmp_ordered(">", d, e.constant(kind, 0.0))
-    return d, e.b.select(some, e.b.fdiv(e.constant(kind, 1.0), d), e.constant(kind, 0.0))
+    d = e.b.fdiv(e.cast(top, kind), 127.0)
+    some = e.b.fcmp_ordered(">", d, 0.0)
+    return d, e.b.select(some, e.b.fdiv(1.0, d), 0.0)
 
 
 def quants_of(e: Generic, value: Value, inverse: Value) -> Value:
@@ -50,7 +48,7 @@ def with_starts(e: Generic, halves: bool, parts: list[Value]) -> list[Value]:
     if not e.level.tile_offset:
         return parts
     d, *sums = parts
-    whole, first, second = (e.b.mul(each, e.constant(each.type, e.level.tile_offset)) for each in sums)
+    whole, first, second = (e.b.mul(each, e.level.tile_offset) for each in sums)
     return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), whole, e.constant(whole.type, 0)]
 
 
@@ -63,13 +61,13 @@ def write_tile(
     b, lanes = e.b, e.level.tile_rows
 
     def address(row: int) -> Value:
-        return b.add(x, b.mul(x_stride, I64(row) if begin is None else _within(e, I64(row), begin, end)))
+        return e.at(x, x_stride, I64(row) if begin is None else _within(e, I64(row), begin, end))
 
     def put(value: Value, offset: int, first: int) -> None:
         if begin is None:
             e.store(value, record, offset)
         else:
-            e.store_lanes(value, b.sub(begin, I64(first)), b.sub(end, I64(first)), record, offset)
+            e.store_lanes(value, b.sub(begin, first), b.sub(end, first), record, offset)
 
     for first in range(0, TILE_COLUMNS, lanes):
         values = _turned(e, [address(first + row) for row in range(lanes)])
@@ -85,7 +83,7 @@ def write_tile(
 
 def _within(e: Generic, row: Value, begin: Value, end: Value) -> Value:
     """The nearest of the rows from `begin` to `end`."""
-    last = e.b.sub(end, I64(1))
+    last = e.b.sub(end, 1)
     row = e.b.select(e.b.icmp_signed("<", row, begin), begin, row)
     return e.b.select(e.b.icmp_signed(">", row, last), last, row)
 
@@ -101,8 +99,5 @@ def _turned(e: Generic, rows: Sequence[Value]) -> list[Value]:
 
 def _octets(e: Generic, fours: list[Value]) -> Value:
     """Four vectors of small integers as the octets of one, the first one's lowest."""
-    kind: ir.VectorType = fours[0].type
-    shifted = [
-        e.b.shl(e.b.and_(each, e.constant(kind, 255)) if i < 3 else each, e.constant(kind, 8 * i)) for i, each in enumerate(fours)
-    ]
+    shifted = [e.b.shl(e.b.and_(each, 255) if i < 3 else each, 8 * i) for i, each in enumerate(fours)]
     return e.b.or_(e.b.or_(shifted[0], shifted[1]), e.b.or_(shifted[2], shifted[3]))

@@ -38,26 +38,26 @@ SCALES_BYTES = BLOCKS * 4  # of a superblock, in each section of a row of activa
 
 def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> list[Value]:
     """The eight accumulators of a row for some columns; the row's lines are asked for ahead."""
-    b, whole = e.b, e.b.sdiv(k, I64(SUPERBLOCK))
+    b, whole = e.b, e.b.sdiv(k, SUPERBLOCK)
     row = _Row(e, name, shape, weights, k, columns)
     if name in unpack_grids.UNPACK:
         _add_late(row.e, name, row, whole)
         return [b.load(total) for total in row.totals]
     done: Value = I64(0)
     if superblock_pairs.in_pairs(e, name, len(columns)):
-        pairs = b.lshr(whole, I64(1))
-        with b.if_then(b.icmp_signed(">", pairs, I64(0))):
+        pairs = b.lshr(whole, 1)
+        with b.if_then(b.icmp_signed(">", pairs, 0)):
             first_d = b.add(columns[0], row.first_scales)
             superblock_pairs.add_pairs(e, name, shape, weights, pairs, columns[0], row.section, first_d, row.totals[0])
-        done = b.and_(whole, I64(-2))
+        done = b.and_(whole, -2)
     with cgutils.for_range_slice(b, done, whole, I64(1), inc=True) as (index, _):
         row.add(index, None, BLOCKS)
     if TRAITS[name].block != SUPERBLOCK:
-        rest = b.srem(k, I64(SUPERBLOCK))
-        last = b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1))
-        with b.if_then(b.icmp_signed(">", rest, I64(SUPERBLOCK // 2))):
+        rest = b.srem(k, SUPERBLOCK)
+        last = b.sub(b.sdiv(rest, TRAITS[name].block), 1)
+        with b.if_then(b.icmp_signed(">", rest, SUPERBLOCK // 2)):
             row.add(whole, last, BLOCKS)
-        with b.if_then(b.and_(b.icmp_signed(">", rest, I64(0)), b.icmp_signed("<=", rest, I64(SUPERBLOCK // 2)))):
+        with b.if_then(b.and_(b.icmp_signed(">", rest, 0), b.icmp_signed("<=", rest, SUPERBLOCK // 2))):
             row.add(whole, last, BLOCKS // 2)
     return [b.load(total) for total in row.totals]
 
@@ -65,14 +65,14 @@ def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
 def _add_late(e: Generic, name: str, row: _Row, superblocks: Value) -> None:
     """All superblocks, each weighed a turn later."""
     points, late = _Points(e, name, row, superblocks), _Late(e, row)
-    with cgutils.for_range(e.b, superblocks) as loop:
-        points.put(e.b.add(loop.index, I64(1)))
-        superblock = row.opened(loop.index, points.of(loop.index))
+    with e.loop(superblocks) as index:
+        points.put(e.b.add(index, 1))
+        superblock = row.opened(index, points.of(index))
         dots = superblock_dots(e, row.shape, superblock, len(row.columns))
         offset = offset_of(row.shape, superblock, len(row.columns))
-        sums = [dots(quants) for quants, _ in row.addresses(loop.index)]
+        sums = [dots(quants) for quants, _ in row.addresses(index)]
         late.weigh(offset)
-        late.keep(loop.index, superblock, sums)
+        late.keep(index, superblock, sums)
     late.weigh(offset)
 
 
@@ -80,15 +80,15 @@ class _Row:
     """What turns of the loop have in common."""
 
     def __init__(self, e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> None:
-        b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
+        b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
         self.e, self.of_few, self.name, self.shape, self.weights, self.columns = e.of_row(name), e, name, shape, weights, columns
-        self.section, self.first_scales = b.mul(superblocks, I64(SCALES_BYTES)), b.mul(superblocks, I64(SUPERBLOCK))
+        self.section, self.first_scales = b.mul(superblocks, SCALES_BYTES), b.mul(superblocks, SUPERBLOCK)
         self.totals = [cgutils.alloca_once(b, V8F) for _ in columns]
         for total in self.totals:
             b.store(e.constant(V8F, 0.0), total)
 
     def at(self, index: Value) -> Value:
-        return self.e.b.add(self.weights, self.e.b.mul(index, I64(raw_superblock_bytes(self.name))))
+        return self.e.at(self.weights, index, raw_superblock_bytes(self.name))
 
     def opened(self, index: Value, points: Value | None = None) -> Superblock:
         return self._opened(self.e, index, None, points)
@@ -103,7 +103,7 @@ class _Row:
     def addresses(self, index: Value) -> list[tuple[Value, Value]]:
         """Where each column has the quants of a superblock, and the d of its blocks."""
         b = self.e.b
-        quants, scales = b.mul(index, I64(SUPERBLOCK)), b.add(self.first_scales, b.mul(index, I64(SCALES_BYTES)))
+        quants, scales = b.mul(index, SUPERBLOCK), self.e.at(self.first_scales, index, SCALES_BYTES)
         return [(b.add(column, quants), b.add(column, scales)) for column in self.columns]
 
     def add(self, index: Value, last: Value | None, blocks: int) -> None:
@@ -121,13 +121,13 @@ class _Points:
     def __init__(self, e: Generic, name: str, row: _Row, superblocks: Value) -> None:
         self.e, self.row, self.find = e, row, unpack_grids.POINTS.get(name)
         if self.find:
-            self.last = e.b.sub(superblocks, I64(1))
+            self.last = e.b.sub(superblocks, 1)
             self.space = hidden(e, room(e, 2 * unpack_grids.POINTS_BYTES))
             self.put(I64(0))
 
     def of(self, index: Value) -> Value | None:
-        odd = self.e.b.and_(index, I64(1))
-        return self.e.b.add(self.space, self.e.b.mul(odd, I64(unpack_grids.POINTS_BYTES))) if self.find else None
+        odd = self.e.b.and_(index, 1)
+        return self.e.at(self.space, odd, unpack_grids.POINTS_BYTES) if self.find else None
 
     def put(self, index: Value) -> None:
         """After the last superblock there is none: it is done again."""

@@ -43,11 +43,11 @@ def add_pairs(
     b, nbytes = e.b, raw_superblock_bytes(name)
 
     def opened(index: Value) -> list[Value]:
-        first = b.add(weights, b.mul(index, I64(PAIR * nbytes)))
-        addresses, sums = [first, b.add(first, I64(nbytes))], []
+        first = e.at(weights, index, PAIR * nbytes)
+        addresses, sums = [first, b.add(first, nbytes)], []
         prefetch(e, first, PAIR * nbytes)
         for i, address in enumerate(addresses):
-            quants = b.add(column, b.add(b.mul(index, I64(PAIR * SUPERBLOCK)), I64(i * SUPERBLOCK)))
+            quants = b.add(column, b.add(b.mul(index, PAIR * SUPERBLOCK), i * SUPERBLOCK))
             sums.append(half_sums(e, shape, open_superblock(e, name, address), quants))
         lanes = [[*lanes_of_halves(half), *(LANES + lane for lane in lanes_of_halves(half))] for half in (0, 1)]
         scales, mins, factor = NUMBERS[name](e, addresses)
@@ -56,16 +56,16 @@ def add_pairs(
     def weighed(index: Value) -> None:
         values = [b.load(place) for place in places]
         dots, scales, mins, factor = values[:2], values[2:4], values[4 : 4 + shape.n_mins], values[4 + shape.n_mins :]
-        at = b.add(first_d, b.mul(index, I64(LANES * 4)))
+        at = e.at(first_d, index, LANES * 4)
         b.store(pair_weighed(e, shape, b.load(total), dots, scales, mins, factor, at, section), total)
 
     places = [cgutils.alloca_once_value(b, value) for value in opened(I64(0))]
     with cgutils.for_range_slice(b, I64(1), pairs, I64(1)) as (index, _):
         values = opened(index)
-        weighed(b.sub(index, I64(1)))
+        weighed(b.sub(index, 1))
         for value, place in zip(values, places, strict=True):
             b.store(value, place)
-    weighed(b.sub(pairs, I64(1)))
+    weighed(b.sub(pairs, 1))
 
 
 def _both(e: Generic, kind: Any, addresses: Sequence[Value], offset: int) -> Value:
@@ -80,7 +80,7 @@ def _q2_k(e: Generic, addresses: Sequence[Value]) -> Numbers:
     pairs = e.b.zext(_both(e, vector(I16, BLOCKS), addresses, 0), INTEGERS)
 
     def numbers(shift: int) -> list[Value]:
-        fields = [e.b.and_(e.b.lshr(pairs, e.constant(INTEGERS, shift + 8 * half)), e.constant(INTEGERS, 15)) for half in (0, 1)]
+        fields = [e.b.and_(e.b.lshr(pairs, shift + 8 * half), 15) for half in (0, 1)]
         return [e.b.sitofp(each, FLOATS) for each in fields]
 
     d, least = Rows(e, "Q2_K", addresses, None).halves(80)
@@ -92,14 +92,14 @@ def _q3_k(e: Generic, addresses: Sequence[Value]) -> Numbers:
     """Scales have four bits in bytes 96 to 103, first the lower halves of all, and two in 104 to 107, of every fourth together."""
     octets, shorts, b = vector(I8, 2 * LANES), vector(I16, LANES), e.b
     twice = [e.load(vector(I32, 2), address, 96) for address in addresses for _ in (0, 1)]
-    low = b.lshr(e.join_all(twice), e.constant(vector(I32, 8), [0, 0, 4, 4] * PAIR))
-    low = b.and_(low, e.constant(low.type, 0x0F0F0F0F))
+    low = b.lshr(e.join_all(twice), [0, 0, 4, 4] * PAIR)
+    low = b.and_(low, 0x0F0F0F0F)
     high = e.pick(e.pack([e.load(I32, address, 104) for address in addresses]), [0] * 4 + [1] * 4)
-    high = b.and_(b.lshr(high, e.constant(low.type, [0, 2, 4, 6] * PAIR)), e.constant(low.type, 0x03030303))
-    sixes = e.cast(b.or_(low, b.shl(high, e.constant(low.type, 4))), octets)
-    pairs = b.sext(e.cast(b.sub(sixes, e.constant(octets, 32)), shorts), INTEGERS)
-    first = b.ashr(b.shl(pairs, e.constant(INTEGERS, 24)), e.constant(INTEGERS, 24))
-    scales = [b.sitofp(each, FLOATS) for each in (first, b.ashr(pairs, e.constant(INTEGERS, 8)))]
+    high = b.and_(b.lshr(high, [0, 2, 4, 6] * PAIR), 0x03030303)
+    sixes = e.cast(b.or_(low, b.shl(high, 4)), octets)
+    pairs = b.sext(e.cast(b.sub(sixes, 32), shorts), INTEGERS)
+    first = b.ashr(b.shl(pairs, 24), 24)
+    scales = [b.sitofp(each, FLOATS) for each in (first, b.ashr(pairs, 8))]
     return scales, [], [Rows(e, "Q3_K", addresses, None).halves(106)[1]]
 
 

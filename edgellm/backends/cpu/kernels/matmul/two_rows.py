@@ -58,7 +58,7 @@ class Rows:
         b, index = self.e.b, I64(block)
         if self.last is not None:
             index = b.select(b.icmp_signed("<", index, self.last), index, self.last)
-        return b.mul(index, I64(self.stride))
+        return b.mul(index, self.stride)
 
     def dwords(self, offset: int, size: int, places: Sequence[int], n: int = 8) -> list[Value]:
         """n i32x16: those 4 g bytes after a place for each block in the `size` (64 or 128) bytes at `offset`, for g < n."""
@@ -140,16 +140,16 @@ def _fifth_bits(rows: Rows, offset: int, nibbles: Sequence[Value]) -> list[Value
     e, words, results = rows.e, rows.e.cast(rows.words(offset)[0], V64B), []
     for g, low in enumerate(_bytes(rows.e, nibbles)):
         octets = e.pick(words, [i // 4 * 4 + g // 2 for i in range(64)])
-        bits = e.b.and_(octets, e.constant(V64B, [(1 << i + 4 * (g % 2)) - (i + 4 * (g % 2) == 7) * 256 for i in range(4)] * 16))
-        there = e.b.icmp_unsigned("!=", bits, e.constant(V64B, 0))
-        results.append(e.b.select(there, e.b.add(low, e.constant(V64B, 16)), low))
+        bits = e.b.and_(octets, [(1 << i + 4 * (g % 2)) - (i + 4 * (g % 2) == 7) * 256 for i in range(4)] * 16)
+        there = e.b.icmp_unsigned("!=", bits, 0)
+        results.append(e.b.select(there, e.b.add(low, 16), low))
     return results
 
 
 def _of_32(rows: Rows, quants: Sequence[Value], *, minimum: bool = False) -> Turned:
     """Types whose blocks begin with an f16 scale, and with another of what is added."""
     e, first = rows.e, rows.words(0)[0]
-    mins = [e.b.fneg(_low_half(e, e.b.lshr(first, e.constant(V16I, 16))))] if minimum else []
+    mins = [e.b.fneg(_low_half(e, e.b.lshr(first, 16)))] if minimum else []
     return Turned(_bytes(e, quants), [_low_half(e, first)], mins)
 
 
@@ -163,7 +163,7 @@ def _fifth(offset: int, *, minimum: bool = False) -> Callable[[Rows], Turned]:
 
 def _q8_0(rows: Rows) -> Turned:
     e = rows.e
-    return _of_32(rows, [e.b.xor(each, e.constant(V16I, -0x7F7F7F80)) for offset in (2, 18) for each in rows.words(offset)])
+    return _of_32(rows, [e.b.xor(each, -0x7F7F7F80) for offset in (2, 18) for each in rows.words(offset)])
 
 
 def _looked_up(e: Generic, table: Sequence[int], indices: Sequence[Value]) -> list[Value]:
@@ -176,7 +176,7 @@ def _iq4_nl(rows: Rows) -> Turned:
 
 def _mxfp4(rows: Rows) -> Turned:
     e = rows.e
-    exponent = e.b.and_(rows.words(0)[0], e.constant(V16I, 255))
+    exponent = e.b.and_(rows.words(0)[0], 255)
     return Turned(_looked_up(e, offset_table(FP4_VALUES, 16), _nibbles(rows, 1)), [mxfp4_scale(e, exponent)])
 
 
@@ -218,7 +218,7 @@ def _q6_k(rows: Rows) -> Turned:
     ]
     for half in (8, 0):  # to the top of a lane
         left = e.b.shl(scales, _lanes(e, [16 + half, half] * 4))
-        numbers.append(_times(e, d, e.b.ashr(left, e.constant(V16I, 24))))
+        numbers.append(_times(e, d, e.b.ashr(left, 24)))
     return Turned(_bytes(e, quants), numbers)
 
 
@@ -248,7 +248,7 @@ def _q3_k(rows: Rows) -> Turned:
             _bits(e, low_bits, [each + j // 4 * 4 for j, each in enumerate(at)], [15] * 8),
             _bits(e, high_bits, [each + j // 2 * 2 - 4 for j, each in enumerate(at)], [48] * 8),
         )
-        numbers.append(e.b.sitofp(e.b.sub(six, e.constant(V16I, 32)), V16F))
+        numbers.append(e.b.sitofp(e.b.sub(six, 32), V16F))
     return Turned(_bytes(e, quants), numbers, factor=[d])
 
 
@@ -257,9 +257,7 @@ def _iq4_xs(rows: Rows) -> Turned:
     six = e.b.or_(_bits(e, rows.word(4), range(0, 32, 4), [15] * 8), _bits(e, rows.word(0), range(12, 28, 2), [48] * 8))
     raw = rows.dwords(8, 128, range(0, 128, 16), 4)
     indices = [_quants(e, each, [shift] * 8, [15] * 8) for shift in (0, 4) for each in raw]
-    return Turned(
-        _looked_up(e, offset_table(IQ4_VALUES, 128), indices), [_times(e, rows.halves(0)[0], e.b.sub(six, e.constant(V16I, 32)))]
-    )
+    return Turned(_looked_up(e, offset_table(IQ4_VALUES, 128), indices), [_times(e, rows.halves(0)[0], e.b.sub(six, 32))])
 
 
 OPENERS: dict[str, Callable[[Rows], Turned]] = {

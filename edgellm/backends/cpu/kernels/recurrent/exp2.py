@@ -41,5 +41,5 @@ def side_by_side(e: Generic, *given: Any) -> list[Any]:
     powers = [e.constant(V8F, FACTORS[0])] * len(xs)
     for factor in (*FACTORS[1:], 1.0):
         powers = [e.fma(p, r, e.constant(V8F, factor)) for p, r in zip(powers, rests, strict=True)]
-    scales = [e.cast(b.shl(e.cast(each, V8I), e.constant(V8I, 23)), V8F) for each in shifted]
+    scales = [e.cast(b.shl(e.cast(each, V8I), 23), V8F) for each in shifted]
     return [b.fmul(p, scale) for p, scale in zip(powers, scales, strict=True)]

@@ -20,7 +20,7 @@ from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.recurrent.exp2 import LEAST, exp2_of
 from edgellm.backends.cpu.ops.rwkv import WKV6
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I64
+from edgellm.backends.cpu.simd.base import F32
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.ops.rwkv import STRONGEST
 
@@ -88,11 +88,9 @@ def _change(isa: Isa, vectors: int) -> Any:
         b = e.b
         value = [e.load(V8F, values, 32 * i) for i in range(vectors)]
         reads = [cgutils.alloca_once_value(b, e.constant(V8F, 0.0)) for _ in value]
-        with cgutils.for_range(b, dim) as loop:
-            at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(32 * vectors))
-            decay, key, read = (
-                e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number))))) for number in (DECAYS, KEYS, READS)
-            )
+        with e.loop(dim) as index:
+            at, row = b.mul(index, 4), b.mul(index, 32 * vectors)
+            decay, key, read = (e.splat(e.load(F32, e.at(b.add(scratch, at), dim, 4 * number))) for number in (DECAYS, KEYS, READS))
             for i in range(vectors):
                 s = e.load(V8F, b.add(before, row), 32 * i)
                 b.store(e.fma(read, s, b.load(reads[i])), reads[i])

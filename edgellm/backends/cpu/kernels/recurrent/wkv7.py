@@ -22,7 +22,7 @@ from edgellm.backends.cpu.kernels.recurrent.decayed import LEAST, ONE
 from edgellm.backends.cpu.kernels.recurrent.exp2 import exp2_of
 from edgellm.backends.cpu.ops.rwkv import WKV7
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, F32X8, I64, vector
+from edgellm.backends.cpu.simd.base import F32, F32X8, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.ops.rwkv import DECAY, SHORTEST
 
@@ -171,10 +171,10 @@ def _find(isa: Isa, vectors: int) -> Any:
 
     def emit(e: Generic, rows: Any, key: Any, found: Any, dim: Any) -> None:
         b, totals = e.b, _totals(e, vectors)
-        with cgutils.for_range(b, dim) as loop:
-            by = e.splat(e.load(F32, b.add(key, b.mul(loop.index, I64(4)))))
+        with e.loop(dim) as index:
+            by = e.splat(e.load(F32, e.at(key, index, 4)))
             for i, total in enumerate(totals):
-                row = e.load(V8F, b.add(rows, b.mul(loop.index, I64(32 * vectors))), 32 * i)
+                row = e.load(V8F, e.at(rows, index, 32 * vectors), 32 * i)
                 b.store(e.fma(by, row, b.load(total)), total)
         for i, total in enumerate(totals):
             e.store(b.load(total), found, 32 * i)
@@ -188,7 +188,7 @@ def _change(isa: Isa, vectors: int) -> Any:
     """
 
     def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
-        _changed(e, V8F, [(e.b.add(before, I64(32 * i)), e.b.add(after, I64(32 * i))) for i in range(vectors)], 32 * vectors, *rest)
+        _changed(e, V8F, [(e.b.add(before, 32 * i), e.b.add(after, 32 * i)) for i in range(vectors)], 32 * vectors, *rest)
 
     return isa.make("change", types.void, (types.int64,) * 8, emit)
 
@@ -197,7 +197,7 @@ def _change_two(isa: Isa) -> Any:
     """`_change` of two wide blocks side by side, in vectors of sixteen lanes: sums wait for themselves, so four go at once."""
 
     def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
-        next_block = e.b.mul(rest[-1], I64(64))
+        next_block = e.b.mul(rest[-1], 64)
         _changed(e, V16F, [(before, after), (e.b.add(before, next_block), e.b.add(after, next_block))], 64, *rest)
 
     return isa.make("change_two", types.void, (types.int64,) * 8, emit)
@@ -218,13 +218,13 @@ def _changed(
     """For some vectors of columns, each given by where its first row is before and after."""
     b, n, size = e.b, len(states), 4 * kind.count
     found_next, reads = _totals(e, n, kind), _totals(e, n, kind)
-    lost = [e.b.fsub(e.constant(kind, 0.0), e.load(kind, found, size * i)) for i in range(n)]
+    lost = [e.b.fsub(0.0, e.load(kind, found, size * i)) for i in range(n)]
     value = [e.load(kind, values, size * i) for i in range(n)]
-    with cgutils.for_range(b, dim) as loop:
-        at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(row_bytes))
+    with e.loop(dim) as index:
+        at, row = b.mul(index, 4), b.mul(index, row_bytes)
 
         def of_scratch(number: int) -> Any:
-            return e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number)))), kind.count)
+            return e.splat(e.load(F32, e.at(b.add(scratch, at), dim, 4 * number)), kind.count)
 
         takes, keys, read = of_scratch(TAKES), of_scratch(KEYS), of_scratch(READS)
         finds = e.splat(e.load(F32, b.add(key, at)), kind.count)

@@ -37,8 +37,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _turns(e: Generic, address: Any, n: Any) -> Any:
     b, half = e.b, LINE // 2
     sums = [cgutils.alloca_once_value(b, e.constant(V8I, 0)) for _ in range(LINES * 2)]
-    with cgutils.for_range(b, n) as loop:
-        at = b.add(address, b.mul(loop.index, I64(LINES * LINE)))
+    with e.loop(n) as i:
+        at = e.at(address, i, LINES * LINE)
         if not system.zen():  # which reads a plain stream better by itself, by a tenth or more
             prefetch(e, at, LINES * LINE)
         for index, each in enumerate(sums):

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import types
-from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.kernels.unpack.openers import UNPACK
 from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import I64, vector
+from edgellm.backends.cpu.simd.base import vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
 
@@ -44,23 +43,23 @@ def _floats(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
     b = e.b
 
     def convert(index: Any, lanes: int) -> None:
-        values = e.load(vector(ELEMENT[name], lanes), b.add(source, b.mul(index, I64(BYTES[name]))))
-        e.store(CONVERT[name](e, values), b.add(out, b.mul(index, I64(4))))
+        values = e.load(vector(ELEMENT[name], lanes), e.at(source, index, BYTES[name]))
+        e.store(CONVERT[name](e, values), e.at(out, index, 4))
 
-    eights = b.sdiv(n, I64(LANES))
-    with cgutils.for_range(b, eights) as loop:
-        convert(b.mul(loop.index, I64(LANES)), LANES)
-    done = b.mul(eights, I64(LANES))
-    with cgutils.for_range(b, b.sub(n, done)) as loop:
-        convert(b.add(done, loop.index), 1)
+    eights = b.sdiv(n, LANES)
+    with e.loop(eights) as index:
+        convert(b.mul(index, LANES), LANES)
+    done = b.mul(eights, LANES)
+    with e.loop(b.sub(n, done)) as index:
+        convert(b.add(done, index), 1)
 
 
 def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
     """n blocks: scale * (quant - offset), minus the minimum where the type has one."""
     b, traits = e.b, TRAITS[name]
-    with cgutils.for_range(b, n) as loop:
-        address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
-        target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
+    with e.loop(n) as index:
+        address = e.at(source, index, traits.block_bytes)
+        target = e.at(out, index, traits.block * 4)
         superblock = UNPACK[name](e, Blocks(lambda j: address))  # a short block is in all places of a superblock
         scales = [b.fmul(factor, each) for factor in superblock.factor for each in superblock.scales] or superblock.scales
         for j in range(traits.block // BLOCK):
@@ -69,7 +68,7 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
                 half, first = part * LANES // 16, 16 * place + part * LANES % 16
                 which, lane = divmod(BLOCK * place + part * LANES, 16 * e.level.together) if traits.whole else (half, first)
                 few = e.pick(superblock.quants(q, which), range(lane, lane + LANES))
-                whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), e.constant(V8I, superblock.offset))
+                whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), superblock.offset)
                 value = b.fmul(e.splat(e.lane(scales[half % len(scales)], j)), b.sitofp(whole, V8F))
                 if superblock.mins:
                     value = b.fsub(value, e.splat(e.lane(superblock.mins[half % len(superblock.mins)], j)))

@@ -51,7 +51,7 @@ class _Row:
         self._e, self._shape, self._out = e, shape, out
         kind = vector(I32, e.level.tile_rows)
         self._space = e.b.ptrtoint(cgutils.alloca_once(e.b, ir.ArrayType(kind, BLOCK // 4)), I64)
-        self._at = e.b.add(self._space, e.b.mul(row, I64(4)))
+        self._at = e.at(self._space, row, 4)
         self._lane = e.b.trunc(row, I32)
         self._numbers: dict[tuple[int, int], Value] = {}
         self._places: dict[int, int] = {}
@@ -74,12 +74,12 @@ class _Row:
             e.store(self._quants[block, g], self._space, 4 * e.level.tile_rows * g)
         for g in range(BLOCK // 4):
             quants = e.load(vector(I8, 4), self._at, 4 * e.level.tile_rows * g)
-            whole = b.sub(b.zext(quants, vector(I32, 4)), e.constant(vector(I32, 4), offset))
+            whole = b.sub(b.zext(quants, vector(I32, 4)), offset)
             value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
             if self._shape.n_mins:
                 minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
                 if self._shape.n_mins == 2:  # see `mins_of`
-                    minimum = b.fmul(minimum, e.constant(F32, float(e.level.tile_offset or 1)))
+                    minimum = b.fmul(minimum, float(e.level.tile_offset or 1))
                 value = b.fsub(value, e.splat(minimum, 4))
             e.store(value, self._out, 4 * (BLOCK * block + 4 * g))
 
@@ -88,7 +88,7 @@ def _row(e: Generic, name: str, shape: Shape, rows: Value, k: Value, row: Value,
     """k values of a row of a group."""
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
-        to = e.b.add(out, e.b.mul(index, I64(SUPERBLOCK * 4)))
+        to = e.at(out, index, SUPERBLOCK * 4)
         open_rows(e, name, words, _Row(e, shape, row, to), there)
 
     each_superblock(e, name, rows, k, use)

@@ -48,11 +48,11 @@ def _q4_or_q5_k(e: Neon, p: Value, quants: Quants, most: int) -> Superblock:
     """
 
     def bits(value: Value, shift: int, mask: int) -> Value:
-        return e.b.and_(e.b.lshr(value, I64(shift)) if shift else value, I64(mask))
+        return e.b.and_(e.b.lshr(value, shift) if shift else value, mask)
 
     eight, last = e.load(I64, p, 4), e.b.zext(e.load(I32, p, 12), I64)
     low = bits(eight, 0, 0x3F3F3F3F3F3F3F3F)
-    nibbles = e.b.or_(bits(last, 0, 0x0F0F0F0F), e.b.shl(bits(last, 4, 0x0F0F0F0F), I64(32)))
+    nibbles = e.b.or_(bits(last, 0, 0x0F0F0F0F), e.b.shl(bits(last, 4, 0x0F0F0F0F), 32))
     high = e.b.or_(nibbles, bits(eight, 2, 0x3030303030303030))
     d, least = (_half(e, p, 2 * i) for i in (0, 1))
 
@@ -122,7 +122,7 @@ def _fifths(e: Neon, block: Blocks, offset: int) -> Quants:
     def ones(j: int, h: int) -> Value:
         octets = e.table_pick(bits(j), [2 * h + i // 8 for i in range(16)])
         bit = e.constant(V16B, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in range(16)])
-        return e.b.sext(e.b.icmp_unsigned("!=", e.b.and_(octets, bit), e.constant(V16B, 0)), V16B)
+        return e.b.sext(e.b.icmp_unsigned("!=", e.b.and_(octets, bit), 0), V16B)
 
     return ones
 
@@ -143,7 +143,7 @@ def _q5_0(e: Neon, block: Blocks) -> Superblock:
 
 def _q5_1(e: Neon, block: Blocks) -> Superblock:
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
-        least = _halves_of_four(e, lambda j: e.b.add(block(j), I64(2)), group)
+        least = _halves_of_four(e, lambda j: e.b.add(block(j), 2), group)
         return [_halves_of_four(e, block, group)], [e.b.fneg(least)], ()
 
     return _grouped(e, _five_bits(e, block, 4), 31, four)
@@ -152,7 +152,7 @@ def _q5_1(e: Neon, block: Blocks) -> Superblock:
 def _five_bits(e: Neon, block: Blocks, first: int) -> Quants:
     """Bit 4 of the quants from 32 bits, which lie at `first` and have the nibbles behind them."""
     ones, nibbles = _fifths(e, block, first), _nibbles(e, block, first + 4)
-    return lambda j, h: e.b.or_(nibbles(j, h), e.b.and_(ones(j, h), e.constant(V16B, 16)))
+    return lambda j, h: e.b.or_(nibbles(j, h), e.b.and_(ones(j, h), 16))
 
 
 def _q2_k(e: Neon, block: Blocks) -> Superblock:
@@ -179,10 +179,10 @@ def _q3_k(e: Neon, block: Blocks) -> Superblock:
 
     def four(group: int) -> tuple[list[Value], tuple[Value, ...], tuple[Value, ...]]:
         word = e.b.zext(e.load(I32, p, 104), I64)
-        first, second = (e.b.and_(e.b.lshr(word, I64(4 * group + i)), I64(0x03030303)) for i in (0, 2))
-        high = e.cast(e.b.shl(e.b.or_(first, e.b.shl(second, I64(32))), I64(4)), V8B)
+        first, second = (e.b.and_(e.b.lshr(word, 4 * group + i), 0x03030303) for i in (0, 2))
+        high = e.cast(e.b.shl(e.b.or_(first, e.b.shl(second, 32)), 4), V8B)
         six = e.b.or_(e.field(e.load(V8B, p, 96), 4 * group, 15), high)
-        scales = e.widen_whole(e.b.sub(six, e.constant(V8B, 32)), signed=True)
+        scales = e.widen_whole(e.b.sub(six, 32), signed=True)
         return [e.pick(scales, range(h, 8, 2)) for h in (0, 1)], (), (_first(e, d),)
 
     def quants(j: int, h: int) -> Value:
@@ -197,9 +197,9 @@ def _mxfp4(e: Neon, block: Blocks) -> Superblock:
 
     def four(group: int) -> tuple[list[Value], tuple[Value, ...], tuple[Value, ...]]:
         exponent = e.b.zext(e.pack([e.load(I8, block(4 * group + i)) for i in range(4)]), V4I)
-        normal = e.b.shl(e.b.sub(exponent, e.constant(V4I, 1)), e.constant(V4I, 23))
-        tiny = e.b.shl(e.constant(V4I, 0x200000), exponent)
-        return [e.cast(e.b.select(e.b.icmp_signed("<", exponent, e.constant(V4I, 2)), tiny, normal), V4F)], (), ()
+        normal = e.b.shl(e.b.sub(exponent, 1), 23)
+        tiny = e.b.shl(0x200000, exponent)
+        return [e.cast(e.b.select(e.b.icmp_signed("<", exponent, 2), tiny, normal), V4F)], (), ()
 
     return _grouped(e, shared.quants, shared.most, four, shared.offset, shared.signed)
 
@@ -212,10 +212,10 @@ def _iq4_xs(e: Neon, block: Blocks) -> Superblock:
     def four(group: int) -> tuple[list[Value], tuple[Value, ...], tuple[Value, ...]]:
         def field(address: Value, offset: int, width: int) -> Value:
             wide = e.splat(e.b.zext(e.load(I16 if width == 4 else I8, address, offset), I32), 4)
-            return e.b.and_(e.b.lshr(wide, e.constant(V4I, [width * i for i in range(4)])), e.constant(V4I, (1 << width) - 1))
+            return e.b.and_(e.b.lshr(wide, [width * i for i in range(4)]), (1 << width) - 1)
 
-        six = e.b.or_(field(p, 4 + 2 * group, 4), e.b.shl(field(p, 2 + group, 2), e.constant(V4I, 4)))
-        return [e.b.fmul(_first(e, d), e.b.sitofp(e.b.sub(six, e.constant(V4I, 32)), V4F))], (), ()
+        six = e.b.or_(field(p, 4 + 2 * group, 4), e.b.shl(field(p, 2 + group, 2), 4))
+        return [e.b.fmul(_first(e, d), e.b.sitofp(e.b.sub(six, 32), V4F))], (), ()
 
     return _grouped(e, shared.quants, shared.most, four, shared.offset, shared.signed)
 

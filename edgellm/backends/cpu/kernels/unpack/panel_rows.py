@@ -74,12 +74,12 @@ def bits(e: Generic, words: Value, shift: int, mask: int) -> Value:
     if shift:
         move = e.b.lshr if shift > 0 else e.b.shl
         words = move(words, e.constant(words.type, abs(shift)))
-    return e.b.and_(words, e.constant(words.type, mask * 0x01010101 - (mask >> 7 << 32)))
+    return e.b.and_(words, mask * 0x01010101 - (mask >> 7 << 32))
 
 
 def _byte(e: Generic, words: Value, shift: int, mask: int) -> Value:
     """(words >> shift) & mask."""
-    return e.b.and_(e.b.lshr(words, e.constant(words.type, shift)) if shift else words, e.constant(words.type, mask))
+    return e.b.and_(e.b.lshr(words, shift) if shift else words, mask)
 
 
 def _times(e: Generic, d: Value, whole: Value) -> Value:
@@ -88,7 +88,7 @@ def _times(e: Generic, d: Value, whole: Value) -> Value:
 
 def _by_place(e: Generic, d: Value, places: Sequence[int]) -> dict[int, Value]:
     """d of quants that are multiples by 2^place."""
-    return {place: e.b.fmul(d, e.constant(d.type, 2.0**-place)) if place else d for place in sorted({*places})}
+    return {place: e.b.fmul(d, 2.0**-place) if place else d for place in sorted({*places})}
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
@@ -117,10 +117,9 @@ def _q3_k_scales(e: Generic, words: RowWords, places: Sequence[int]) -> Callable
     def give(j: int, target: Target) -> None:
         for n in (2 * j, 2 * j + 1):
             six = e.b.or_(
-                _byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15),
-                e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), e.constant(high.type, 4)),
+                _byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15), e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), 4)
             )
-            target.number(j, n % 2, e.b.sub(six, e.constant(six.type, 32)))
+            target.number(j, n % 2, e.b.sub(six, 32))
         target.number(j, 2, by_place[places[j]])
 
     return give
@@ -185,8 +184,8 @@ def _q6_k(e: Generic, words: RowWords, target: Target) -> None:
     for half in (0, 1):
         for n in range(8 * half, 8 * half + 8):
             scales, i = numbers[n // 4], n % 4
-            left = e.b.shl(scales, e.constant(scales.type, 24 - 8 * i)) if i < 3 else scales
-            target.number(n // 2, i % 2, _times(e, d, e.b.ashr(left, e.constant(scales.type, 24))))
+            left = e.b.shl(scales, 24 - 8 * i) if i < 3 else scales
+            target.number(n // 2, i % 2, _times(e, d, e.b.ashr(left, 24)))
         high = words.words(128 + 32 * half, 8)
         for odd in (0, 1):
             raw = words.words(64 * half + 32 * odd, 8)
@@ -199,8 +198,8 @@ def _q6_k(e: Generic, words: RowWords, target: Target) -> None:
 def _iq4_xs(e: Generic, words: RowWords, target: Target) -> None:
     d, first, low = words.f16(0), words.word(0), words.word(4)
     for j in range(8):
-        six = e.b.or_(_byte(e, low, 4 * j, 15), e.b.shl(_byte(e, first, 16 + 2 * j, 3), e.constant(first.type, 4)))
-        target.number(j, 0, _times(e, d, e.b.sub(six, e.constant(six.type, 32))))
+        six = e.b.or_(_byte(e, low, 4 * j, 15), e.b.shl(_byte(e, first, 16 + 2 * j, 3), 4))
+        target.number(j, 0, _times(e, d, e.b.sub(six, 32)))
         _looked_up(e, words.words(8 + 16 * j, 4), IQ4_VALUES, 128, j, target)
         target.done(j)
 
@@ -272,15 +271,15 @@ def _fifth_bits(minimum: bool) -> BlockOpener:
                 octets = e.pick(fifth, [i // 4 * 4 + octet for i in range(4 * e.level.tile_rows)])
                 ones = e.constant(fifth.type, [(1 << bit + i) - (bit + i == 7) * 256 for i in range(4)] * e.level.tile_rows)
                 low = e.cast(bits(e, word, 4 * half, 15), fifth.type)
-                there = e.b.icmp_unsigned("!=", e.b.and_(octets, ones), e.constant(fifth.type, 0))
-                target.quants(block, 4 * half + g, e.b.select(there, e.b.add(low, e.constant(fifth.type, 16)), low))
+                there = e.b.icmp_unsigned("!=", e.b.and_(octets, ones), 0)
+                target.quants(block, 4 * half + g, e.b.select(there, e.b.add(low, 16), low))
 
     return open_block
 
 
 def _q8_0(e: Generic, words: RowWords, at: int, block: int, target: Target) -> None:
     for g, word in enumerate(words.words(_numbers(words, at, block, target, minimum=False), 8)):
-        target.quants(block, g, e.b.xor(word, e.constant(word.type, -0x7F7F7F80)))
+        target.quants(block, g, e.b.xor(word, -0x7F7F7F80))
 
 
 def _iq4_nl(e: Generic, words: RowWords, at: int, block: int, target: Target) -> None:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import types
-from numba.core import cgutils
 
 from edgellm.backends.cpu.interleaving import REPACK
 from edgellm.backends.cpu.kernels.unpack.panel_rows import bits, open_rows
 from edgellm.backends.cpu.kernels.unpack.row_words import FileRows
 from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
 from edgellm.formats.interleave import PACKED, places
@@ -55,10 +53,10 @@ class _Quants:
 
 def _group(e: Generic, name: str, source: Value, row_bytes: Value, k: Value, out: Value) -> None:
     b, nbytes = e.b, raw_superblock_bytes(name)
-    with cgutils.for_range(b, b.sdiv(k, I64(SUPERBLOCK))) as loop:
-        at = b.add(source, b.mul(loop.index, I64(nbytes)))
-        words = FileRows(e, [b.add(at, b.mul(row_bytes, I64(row))) for row in range(e.level.tile_rows)], nbytes)
-        _superblock(e, name, words, b.add(out, b.mul(loop.index, I64(nbytes * e.level.tile_rows))))
+    with e.loop(b.sdiv(k, SUPERBLOCK)) as index:
+        at = e.at(source, index, nbytes)
+        words = FileRows(e, [e.at(at, row_bytes, row) for row in range(e.level.tile_rows)], nbytes)
+        _superblock(e, name, words, e.at(out, index, nbytes * e.level.tile_rows))
 
 
 def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:

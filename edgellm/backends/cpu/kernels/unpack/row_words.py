@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from numba.core import cgutils
-
 from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
 from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic
@@ -63,7 +61,7 @@ class FileRows:
         """i16."""
         at_end, upper = offset + 2 == self._nbytes, offset % 4 == 2 or offset + 2 == self._nbytes
         word = self._four(self._nbytes - 16)[3] if at_end else self.word(offset - offset % 4)
-        half = self.e.b.lshr(word, self.e.constant(word.type, 16)) if upper else word
+        half = self.e.b.lshr(word, 16) if upper else word
         return self.e.b.trunc(half, vector(I16, self.e.level.tile_rows))
 
     def octet(self, offset: int) -> Value:
@@ -118,11 +116,11 @@ class FileSuperblocks(FileBlocks):
         return self.e.from_f16(_shifted(self.e, self._pairs[block // 2], block % 2 * 16, I16))
 
     def _blocks(self, row: Value) -> Blocks:
-        return Blocks(lambda block: self.e.b.add(row, I64(block * SMALL_BLOCK)), SMALL_BLOCK)
+        return Blocks(lambda block: self.e.b.add(row, block * SMALL_BLOCK), SMALL_BLOCK)
 
 
 def _shifted(e: Generic, word: Value, shift: int, element: Any) -> Value:
-    moved = e.b.lshr(word, e.constant(word.type, shift)) if shift else word
+    moved = e.b.lshr(word, shift) if shift else word
     return e.b.trunc(moved, vector(element, e.level.tile_rows))
 
 
@@ -151,7 +149,7 @@ class InterleavedRows:
         if offset % self._stride in places(self._name) and places(self._name)[offset % self._stride][0] == 2:
             return e.from_f16(self._load(I16, offset))
         word, kind = self.word(unit), vector(I16, e.level.tile_rows)
-        return e.from_f16(e.b.trunc(e.b.lshr(word, e.constant(word.type, 16)) if offset > unit else word, kind))
+        return e.from_f16(e.b.trunc(e.b.lshr(word, 16) if offset > unit else word, kind))
 
     def _load(self, element: Any, offset: int) -> Value:
         block, offset = divmod(offset, self._stride)
@@ -172,12 +170,12 @@ def each_superblock(
     b, nbytes = e.b, I64(raw_superblock_bytes(name) * e.level.tile_rows)
 
     def words(index: Value) -> InterleavedRows:
-        return InterleavedRows(e, name, b.add(weights, b.mul(index, nbytes)))
+        return InterleavedRows(e, name, e.at(weights, index, nbytes))
 
-    whole = b.sdiv(k, I64(SUPERBLOCK))
-    with cgutils.for_range(b, whole) as loop:
-        use(loop.index, words(loop.index), lambda block: nullcontext(), None)
+    whole = b.sdiv(k, SUPERBLOCK)
+    with e.loop(whole) as index:
+        use(index, words(index), lambda block: nullcontext(), None)
     if TRAITS[name].block != SUPERBLOCK:
-        rest = b.sdiv(b.srem(k, I64(SUPERBLOCK)), I64(TRAITS[name].block))
-        with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            use(whole, words(whole), lambda block: b.if_then(b.icmp_signed("<", I64(block), rest)), rest)
+        rest = b.sdiv(b.srem(k, SUPERBLOCK), TRAITS[name].block)
+        with b.if_then(b.icmp_signed(">", rest, 0)):
+            use(whole, words(whole), lambda block: b.if_then(b.icmp_signed("<", block, rest)), rest)

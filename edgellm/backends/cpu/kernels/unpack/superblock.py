@@ -89,11 +89,11 @@ def open_superblock(e: Generic, name: str, address: Value, last: Value | None = 
     """
     stride = TRAITS[name].block_bytes
     if last is None:
-        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride, points))
+        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, j * stride), stride, points))
 
     def block(j: int) -> Value:
-        index = e.b.select(e.b.icmp_signed("<", I64(j), last), I64(j), last)
-        return e.b.add(address, e.b.mul(index, I64(stride)))
+        index = e.b.select(e.b.icmp_signed("<", j, last), j, last)
+        return e.at(address, index, stride)
 
     return open_blocks(e, name, Blocks(block))
 
@@ -131,7 +131,7 @@ def sums_of(e: Generic, shape: Shape, number: Callable[[Any, int], Value]) -> li
 def mins_of(e: Generic, mins: Sequence[Value]) -> list[Value]:
     """Mins for `sums_of`: those of half blocks are `tile_offset` times as large."""
     if len(mins) == 2 and e.level.tile_offset:
-        return [e.b.fmul(each, e.constant(each.type, 1 / e.level.tile_offset)) for each in mins]
+        return [e.b.fmul(each, 1 / e.level.tile_offset) for each in mins]
     return list(mins)
 
 
@@ -143,12 +143,12 @@ def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable
         return accumulator_init(e, offset, number(I32, sums_section(index, shape.n_scales)))
     start = number(I32, 1 if shape.folded else START_SECTION + index)
     less = (e.level.tile_offset // offset).bit_length() - 1
-    return e.b.ashr(start, e.constant(start.type, less)) if less else start
+    return e.b.ashr(start, less) if less else start
 
 
 def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
     """What a dot product starts from: offset (a power of two) * negative sums of activation quants."""
-    return e.b.shl(sums, e.constant(sums.type, offset.bit_length() - 1))
+    return e.b.shl(sums, offset.bit_length() - 1)
 
 
 def weighed(
@@ -306,7 +306,7 @@ def _with_sums(
     """Dots without the `offset` in them, and what mins are multiplied with."""
 
     def sums(index: int, n: int) -> Value:
-        return e.load(kind, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
+        return e.load(kind, e.at(at, section, sums_section(index, n)))
 
     if offset:
         dots = [e.b.add(dot, accumulator_init(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]

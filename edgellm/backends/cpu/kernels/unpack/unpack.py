@@ -60,7 +60,7 @@ def _in_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Va
     if not e.level.wide_quants:
         return _shifted(e, quants, shifts, mask)
     masks = [(mask << shift) - (mask << shift >> 7 << 8) for shift in shifts for _ in range(quants.type.count // len(shifts))]
-    return e.b.and_(quants, e.constant(quants.type, masks))
+    return e.b.and_(quants, masks)
 
 
 def _near_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
@@ -77,7 +77,7 @@ def _near_places(e: Generic) -> Sequence[int]:
 
 
 def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
-    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.level.wide_quants else values
+    return e.b.fmul(values, [2.0**-shift for shift in shifts]) if e.level.wide_quants else values
 
 
 def _few(e: Generic, q: int) -> Sequence[int]:
@@ -125,7 +125,7 @@ def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, nibbles: Turned) 
             octets = e.pick(words, [i // 4 * 4 + g // 2 for i in range(32)])
             bits = e.constant(V32B, [1 << i + 4 * (g % 2) if i + 4 * (g % 2) < 7 else -128 for i in (0, 1, 2, 3)] * 8)
             there = e.b.sext(e.b.icmp_unsigned("==", e.b.and_(octets, bits), bits), V32B)
-            results.append(e.b.or_(low, e.b.and_(there, e.constant(V32B, 16))))
+            results.append(e.b.or_(low, e.b.and_(there, 16)))
         return results
 
     return turned
@@ -138,9 +138,9 @@ def _fifth_bits(e: Generic, block: Blocks, offset: int, quants: Quants) -> Quant
     def with_bits(q: int, h: int) -> Value:
         low, places = quants(q, h), range(16 * e.level.together)
         octets = e.pick(words(q), [i // 16 * 16 + 2 * h + i % 16 // 8 for i in places])
-        bit = e.b.and_(octets, e.constant(low.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in places]))
-        there = e.b.icmp_unsigned("!=", bit, e.constant(low.type, 0))
-        return e.b.select(there, e.b.add(low, e.constant(low.type, 16)), low)
+        bit = e.b.and_(octets, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in places])
+        there = e.b.icmp_unsigned("!=", bit, 0)
+        return e.b.select(there, e.b.add(low, 16), low)
 
     return with_bits
 
@@ -164,7 +164,7 @@ def _by_halves(e: Generic, sixteen: Value, signed: bool = False) -> list[Value]:
     """f32x8 of the first halves' scales and of the second halves', from i8x16 in their natural order."""
     pairs = (e.b.sext if signed else e.b.zext)(e.cast(sixteen, vector(I16, 8)), V8I)
     shift = e.b.ashr if signed else e.b.lshr
-    first = shift(e.b.shl(pairs, e.constant(V8I, 24)), e.constant(V8I, 24))
+    first = shift(e.b.shl(pairs, 24), e.constant(V8I, 24))
     return [e.b.sitofp(each, V8F) for each in (first, shift(pairs, e.constant(V8I, 8)))]
 
 
@@ -249,7 +249,7 @@ def _q8_0(e: Generic, block: Blocks) -> Superblock:
         else:
             lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
             signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
-        return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
+        return e.b.xor(signed, -128) if offset else signed
 
     return Superblock(quants, [_scale(e, block)], most=255 if offset else 128, offset=offset, signed=not offset)
 
@@ -261,8 +261,8 @@ def _iq4_nl(e: Generic, block: Blocks) -> Superblock:
 def mxfp4_scale(e: Generic, exponent: Value) -> Value:
     """2^(exponent - 128), half of E8M0's, because the table is doubled; of i32 lanes."""
     kind = exponent.type
-    normal = e.b.sub(e.b.shl(exponent, e.constant(kind, 23)), e.constant(kind, 1 << 23))
-    one, few = e.constant(kind, 1 << 21), e.b.shl(exponent, e.constant(kind, 21))
+    normal = e.b.sub(e.b.shl(exponent, 23), 1 << 23)
+    one, few = e.constant(kind, 1 << 21), e.b.shl(exponent, 21)
     tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)  # 2^-128, or else 2^-127
     return e.cast(e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny), vector(F32, kind.count))
 
@@ -285,11 +285,11 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
     """
 
     def bits(word: Value, shift: int, mask: int) -> Value:
-        return e.b.and_(e.b.lshr(word, I32(shift)), I32(mask))
+        return e.b.and_(e.b.lshr(word, shift), mask)
 
     def eight(low: Value, high: Value) -> Value:
         """f32x8 of the bytes of two words. Integer superblocks put them together: those of vectors have enough to do."""
-        both = e.b.or_(e.b.zext(low, I64), e.b.shl(e.b.zext(high, I64), I64(32)))
+        both = e.b.or_(e.b.zext(low, I64), e.b.shl(e.b.zext(high, I64), 32))
         return e.b.sitofp(e.b.zext(e.cast(both, V8B), V8I), V8F)
 
     first, second, last = (e.load(I32, p, 4 * i) for i in (1, 2, 3))
@@ -317,7 +317,7 @@ def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[
     @cache
     def moved(half: int) -> Value:  # of blocks that lie apart the last four's bits go to the places of the first
         both = e.cast(e.sixteens(p, offset, [half, half]), V8I)
-        return e.cast(e.b.lshr(both, e.constant(V8I, [0] * 4 + [4] * 4)), V32B)
+        return e.cast(e.b.lshr(both, [0] * 4 + [4] * 4), V32B)
 
     def taken(halves: Sequence[tuple[int, int]], place: int, mask: int) -> Value:
         if e.apart:
@@ -377,7 +377,7 @@ def _q2_k(e: Generic, block: Blocks) -> Superblock:
     pairs = e.b.zext(e.load(vector(I16, 8), p, 0), V8I)
 
     def numbers(shift: int) -> list[Value]:
-        fields = [e.b.and_(e.b.lshr(pairs, e.constant(V8I, shift + 8 * half)), e.constant(V8I, 15)) for half in (0, 1)]
+        fields = [e.b.and_(e.b.lshr(pairs, shift + 8 * half), 15) for half in (0, 1)]
         return [e.b.sitofp(each, V8F) for each in fields]
 
     d, least = _two_halves(e, p, 80)
@@ -399,8 +399,8 @@ def _q3_k(e: Generic, block: Blocks) -> Superblock:
 
     low = e.load(V8B, p, 96)
     fours = e.join(e.field(low, 0, 15), e.field(low, 4, 15))
-    high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), e.constant(V4I, [0, 2, 4, 6])), V16B)
-    sixes = e.b.sub(e.b.or_(fours, e.field(e.field(high, 0, 3), -4, 48)), e.constant(V16B, 32))
+    high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), [0, 2, 4, 6]), V16B)
+    sixes = e.b.sub(e.b.or_(fours, e.field(e.field(high, 0, 3), -4, 48)), 32)
     scales, d = _by_halves(e, sixes, signed=True), _half(e, p, 108)
     if e.level.wide_quants:
         return Superblock(quants, scales, most=7, offset=4, factor=[d])
@@ -411,12 +411,12 @@ def _iq4_xs(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
 
     def field(value: Value, width: int) -> Value:
-        shifted = e.b.lshr(e.splat(value), e.constant(V8I, [width * j for j in range(8)]))
-        return e.b.and_(shifted, e.constant(V8I, (1 << width) - 1))
+        shifted = e.b.lshr(e.splat(value), [width * j for j in range(8)])
+        return e.b.and_(shifted, (1 << width) - 1)
 
     high = field(e.b.zext(e.load(I16, p, 2), I32), 2)
-    scales = e.b.or_(field(e.load(I32, p, 4), 4), e.b.shl(high, e.constant(V8I, 4)))
-    d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
+    scales = e.b.or_(field(e.load(I32, p, 4), 4), e.b.shl(high, 4))
+    d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, 32), vector(F32, 8)))
     both = cache(lambda q: e.sixteens(p, 8 + 16 * _few(e, q)[0], [j - _few(e, q)[0] for j in _few(e, q)]))
 
     return _table(e, lambda q, h: e.field(both(q), 4 * h, 15), [d])

@@ -49,7 +49,7 @@ def _looked_up(e: Generic, base: Value, index: Index, pieces: Sequence[tuple[int
     """Quants of half blocks from the table at `base`. `scaled`: an index counts bytes."""
     per_half, size = 16 // coordinates, F64 if coordinates == 8 else I32  # of two doubles the second is loaded into its place
     numbers = [2 * per_half * j + per_half * half + i for j, half in pieces for i in range(per_half)]
-    offsets = [index(n) if scaled else e.b.mul(index(n), I64(coordinates)) for n in numbers]
+    offsets = [index(n) if scaled else e.b.mul(index(n), coordinates) for n in numbers]
     words = [e.load(size, e.b.add(base, offset)) for offset in offsets]
     halves = [e.cast(e.pack(words[i : i + per_half]), V16B) for i in range(0, len(words), per_half)]
     return e.join_all(halves)
@@ -89,7 +89,7 @@ def _signed(e: Generic, sizes: Quants, negative: Quants, scales: Sequence[Value]
 
     def quants(q: int, h: int) -> Value:
         signed = e.negated(sizes(q, h), negative(q, h))
-        return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
+        return e.b.xor(signed, -128) if offset else signed
 
     return SignedSuperblock(quants, scales, 255 if offset else widest, offset, (), not offset, (), sizes, negative, widest)
 
@@ -98,20 +98,20 @@ def _even(e: Generic, sevens: Value) -> Value:
     """Sign bytes (i8x32) of seven bits each: the eighth makes the number of ones even."""
 
     def shifted(value: Value, by: int) -> Value:
-        return e.b.lshr(value, e.constant(V8I, by))
+        return e.b.lshr(value, by)
 
     words = e.cast(sevens, V8I)  # what a shift brings in from the next byte never gets to the lowest bit
     parity = e.b.xor(words, shifted(words, 4))
     parity = e.b.xor(parity, shifted(parity, 2))
-    parity = e.b.and_(e.b.xor(parity, shifted(parity, 1)), e.constant(V8I, 0x01010101))
-    return e.cast(e.b.or_(words, e.b.shl(parity, e.constant(V8I, 7))), V32B)
+    parity = e.b.and_(e.b.xor(parity, shifted(parity, 1)), 0x01010101)
+    return e.cast(e.b.or_(words, e.b.shl(parity, 7)), V32B)
 
 
 def _apart(e: Generic, words: Value) -> Value:
     """Four fields of seven bits each of i32x8, to bytes."""
-    result = e.b.and_(words, e.constant(V8I, 0x7F))
+    result = e.b.and_(words, 0x7F)
     for i in (1, 2, 3):
-        field = e.b.and_(e.b.shl(words, e.constant(V8I, i)), e.constant(V8I, 0x7F << 8 * i))
+        field = e.b.and_(e.b.shl(words, i), 0x7F << 8 * i)
         result = e.b.or_(result, field)
     return e.cast(result, V32B)
 
@@ -139,19 +139,19 @@ def _loaded_groups(e: Generic, p: Value, offset: int) -> Callable[[int], Value]:
 
 def _half_plus(e: Generic, d: Value, sc: Value, factor: float) -> Value:
     """d * (0.5 + sc) * factor, in the codecs' order."""
-    plus = e.b.fadd(e.constant(V8F, 0.5), e.b.sitofp(sc, V8F))
-    return e.b.fmul(e.b.fmul(d, plus), e.constant(V8F, factor))
+    plus = e.b.fadd(0.5, e.b.sitofp(sc, V8F))
+    return e.b.fmul(e.b.fmul(d, plus), factor)
 
 
 def _odd(e: Generic, d: Value, sc: Value) -> Value:
     """d * (1 + 2 sc)."""
-    return e.b.fmul(d, e.b.sitofp(e.b.add(e.b.shl(sc, e.constant(V8I, 1)), e.constant(V8I, 1)), V8F))
+    return e.b.fmul(d, e.b.sitofp(e.b.add(e.b.shl(sc, 1), 1), V8F))
 
 
 def _nibble_scales(e: Generic, p: Value, offset: int) -> list[Value]:
     """i32x8 of the low nibbles of eight bytes, and of the high ones: of first and second halves."""
     wide = e.b.zext(e.load(vector(I8, 8), p, offset), V8I)
-    return [e.b.and_(wide, e.constant(V8I, 15)), e.b.lshr(wide, e.constant(V8I, 4))]
+    return [e.b.and_(wide, 15), e.b.lshr(wide, 4)]
 
 
 # --- two and three bits -----------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _iq2_xxs(e: Generic, block: Blocks) -> Superblock:
     words = e.pick(both, range(1, 16, 2))
     points = _bytes(e, p, 2)
     negative = _negative(e, _groups(e, _even(e, _apart(e, words))), whole=False)
-    d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, e.constant(V8I, 28)), 0.25)
+    d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, 28), 0.25)
     return _signed(
         e,
         lambda q, h: _looked_up(e, base, lambda n: points(n // 4 * 8 + n % 4), _pieces(e, q, h, False), 8, False),
@@ -178,7 +178,7 @@ def _iq2_xs(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     base = table(e, "iq2_xs", _packed(grid("IQ2_XS")), 64)
     words = e.load(V32H, p, 2)
-    sevens = e.b.trunc(e.b.lshr(words, e.constant(V32H, 9)), V32B)
+    sevens = e.b.trunc(e.b.lshr(words, 9), V32B)
     d = _half(e, p, 0)
     scales = [_half_plus(e, d, sc, 0.25) for sc in _nibble_scales(e, p, 66)]
     index = _numbers(e, "IQ2_XS", block)
@@ -213,7 +213,7 @@ def _iq3_xxs(e: Generic, block: Blocks) -> Superblock:
     base = table(e, "iq3_xxs", _packed(grid("IQ3_XXS")), 32)
     words = e.load(V8I, p, 66)
     negative = _negative(e, _groups(e, _even(e, _apart(e, words))), whole=False)
-    d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, e.constant(V8I, 28)), 0.5)
+    d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, 28), 0.5)
     points = _bytes(e, p, 2)
     return _signed(e, lambda q, h: _looked_up(e, base, points, _pieces(e, q, h, False), 4, False), negative, [d], 62)
 
@@ -224,7 +224,7 @@ def _iq3_s(e: Generic, block: Blocks) -> Superblock:
     base = table(e, "iq3_s", _packed(grid("IQ3_S")), 32)
     index = _numbers(e, "IQ3_S", block)
     packed = e.splat(e.load(I32, p, 106))
-    sc = e.b.and_(e.b.lshr(packed, e.constant(V8I, [4 * j for j in range(8)])), e.constant(V8I, 15))
+    sc = e.b.and_(e.b.lshr(packed, [4 * j for j in range(8)]), 15)
     return _signed(
         e,
         lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, False), 4, True),
@@ -256,8 +256,8 @@ def _iq1_s(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     words = e.load(V8H, p, 34)
     wide = e.b.zext(words, V8I)
-    sc = e.b.and_(e.b.lshr(wide, e.constant(V8I, 12)), e.constant(V8I, 7))
-    top = e.b.or_(e.b.ashr(words, e.constant(V8H, 15)), e.constant(V8H, 1))  # 1 or -1
+    sc = e.b.and_(e.b.lshr(wide, 12), 7)
+    top = e.b.or_(e.b.ashr(words, 15), 1)  # 1 or -1
     moves = e.pick(e.cast(top, V16B), [2 * (i // 4) for i in range(32)])
     return _moved(e, _numbers(e, "IQ1_S", block), _groups(e, moves), [_odd(e, _half(e, p, 0), sc)], whole=False)
 
@@ -269,14 +269,14 @@ def _iq1_m(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     spread = e.pick(e.load(V16B, p, 32), [i // 2 for i in range(32)])
     top = e.constant(V32B, [8, -128] * 16)
-    moves = e.b.or_(e.b.sext(e.b.icmp_signed("==", e.b.and_(spread, top), top), V32B), e.constant(V32B, 1))
+    moves = e.b.or_(e.b.sext(e.b.icmp_signed("==", e.b.and_(spread, top), top), V32B), 1)
     words = e.load(I64, p, 48)
-    quarters = [e.b.and_(e.b.lshr(words, I64(12 + 12 * i)), I64(15 << 4 * i)) for i in range(4)]
+    quarters = [e.b.and_(e.b.lshr(words, 12 + 12 * i), 15 << 4 * i) for i in range(4)]
     whole = e.b.or_(e.b.or_(quarters[0], quarters[1]), e.b.or_(quarters[2], quarters[3]))
     d = e.from_f16(e.splat(e.b.trunc(whole, I16)))
     wide = e.b.zext(e.pick(e.load(vector(I16, 4), p, 48), [j // 2 for j in range(8)]), V8I)
     shifts = [[3 * (2 * j % 4 + half) for j in range(8)] for half in (0, 1)]
-    sc = [e.b.and_(e.b.lshr(wide, e.constant(V8I, each)), e.constant(V8I, 7)) for each in shifts]
+    sc = [e.b.and_(e.b.lshr(wide, each), 7) for each in shifts]
     return _moved(e, _numbers(e, "IQ1_M", block), _groups(e, moves), [_odd(e, d, each) for each in sc], whole=True)
 
 
@@ -285,14 +285,14 @@ def _high_bits(e: Generic, p: Value, low: int, high: Callable[[int], Value], ste
     """8 * (byte | bits << 8) of 32 points: bytes at `low`; `high(i)`: what has the others of point i, each `step` further left."""
     offsets = []
     for part in (0, 16):
-        bytes_ = e.b.shl(e.b.zext(e.load(V16B, p, low + part), V16H), e.constant(V16H, 3))
-        moved = e.b.mul(high(part), e.constant(V16H, [1 << 11 - step * (i % per) for i in range(16)]))
-        offsets.append(e.b.or_(bytes_, e.b.and_(moved, e.constant(V16H, ((1 << bits) - 1) << 11))))
+        bytes_ = e.b.shl(e.b.zext(e.load(V16B, p, low + part), V16H), 3)
+        moved = e.b.mul(high(part), [1 << 11 - step * (i % per) for i in range(16)])
+        offsets.append(e.b.or_(bytes_, e.b.and_(moved, ((1 << bits) - 1) << 11)))
     return offsets
 
 
 def _iq2_xs_points(e: Generic, p: Value) -> list[Value]:
-    return [e.b.and_(e.load(V32H, p, 2), e.constant(V32H, 511))]
+    return [e.b.and_(e.load(V32H, p, 2), 511)]
 
 
 def _iq2_s_points(e: Generic, p: Value) -> list[Value]:
@@ -304,11 +304,11 @@ def _iq3_s_points(e: Generic, p: Value) -> list[Value]:
     """4 * (byte | bit << 8)."""
     offsets = []
     for part in range(4):
-        low = e.b.shl(e.b.zext(e.load(V16B, p, 2 + 16 * part), V16H), e.constant(V16H, 2))
+        low = e.b.shl(e.b.zext(e.load(V16B, p, 2 + 16 * part), V16H), 2)
         bits = e.splat(e.load(I16, p, 66 + 2 * part), 16)
         bit = e.constant(V16H, [(1 << i) - (1 << 16 if i == 15 else 0) for i in range(16)])
         there = e.b.icmp_unsigned("==", e.b.and_(bits, bit), bit)
-        offsets.append(e.b.select(there, e.b.or_(low, e.constant(V16H, 4 << 8)), low))
+        offsets.append(e.b.select(there, e.b.or_(low, 4 << 8), low))
     return offsets
 
 

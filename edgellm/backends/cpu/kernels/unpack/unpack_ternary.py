@@ -41,8 +41,8 @@ def _q2_0(e: Generic, block: Blocks) -> Superblock:
         fours = [e.load(I32, block(j // 2), 2 + 8 * (j % 2) + 4 * h) for j in few]
         wide = vector(I32, 4 * len(few))
         words = e.b.zext(e.cast(e.pack(fours), vector(I8, 4 * len(few))), wide)
-        words = e.b.and_(e.b.or_(words, e.b.shl(words, e.constant(wide, 12))), e.constant(wide, 0x000F000F))
-        words = e.b.and_(e.b.or_(words, e.b.shl(words, e.constant(wide, 6))), e.constant(wide, 0x03030303))
+        words = e.b.and_(e.b.or_(words, e.b.shl(words, 12)), 0x000F000F)
+        words = e.b.and_(e.b.or_(words, e.b.shl(words, 6)), 0x03030303)
         return e.cast(words, vector(I8, 16 * len(few)))
 
     return Superblock(quants, [_repeated(e, block, 2)], most=3, offset=1)
@@ -62,7 +62,7 @@ def _q1_0(e: Generic, block: Blocks) -> Superblock:
         spread = e.pick(sixteens(of), [octet + i // 16 * 16 * (len(of) - 1) for i, octet in enumerate(octets)])
         bit = e.constant(spread.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in range(spread.type.count)])
         there = e.b.icmp_unsigned("==", e.b.and_(spread, bit), bit)
-        return e.b.and_(e.b.sext(there, spread.type), e.constant(spread.type, 2))
+        return e.b.and_(e.b.sext(there, spread.type), 2)
 
     return Superblock(quants, [_repeated(e, block, 4)], most=2, offset=1)
 
@@ -81,7 +81,7 @@ def _tq1_0(e: Generic, block: Blocks) -> Superblock:
 
     def turned(value: Value) -> Value:
         """With all top bits turned, which multiplying by three keeps so: signed comparisons are one instruction, others two."""
-        return e.b.xor(value, e.constant(value.type, -128))
+        return e.b.xor(value, -128)
 
     @cache
     def wide(n: int) -> Value:
@@ -108,7 +108,7 @@ def _tq1_0(e: Generic, block: Blocks) -> Superblock:
         powers, low = e.constant(V16H, [3 ** (i // 2 % 4) for i in range(16)]), e.constant(V16H, 0xFF)
         words = e.cast(fours, V16H)
         even = e.b.and_(e.b.mul(words, powers), low)
-        return e.cast(e.b.or_(even, e.b.mul(e.b.and_(words, e.constant(V16H, -256)), powers)), V32B)
+        return e.cast(e.b.or_(even, e.b.mul(e.b.and_(words, -256), powers)), V32B)
 
     def apart(q: int, h: int) -> Value:
         """Blocks q and q + 4: blends take any port, other ways to join halves of vectors do not."""
@@ -120,8 +120,8 @@ def _tq1_0(e: Generic, block: Blocks) -> Superblock:
 
     def quants(q: int, h: int) -> Value:
         digits = apart(q, h) if e.apart else e.join_all([piece(j, h) for j in _few(e, q)])
-        over = [e.b.sext(e.b.icmp_signed(">", digits, e.constant(digits.type, least - 128)), digits.type) for least in (85, 170)]
-        return e.b.sub(e.constant(digits.type, 0), e.b.add(*over))
+        over = [e.b.sext(e.b.icmp_signed(">", digits, least - 128), digits.type) for least in (85, 170)]
+        return e.b.sub(0, e.b.add(*over))
 
     return Superblock(quants, [_half(e, p, 52)], most=2, offset=1)
 
@@ -131,17 +131,16 @@ def _nvfp4(e: Generic, block: Blocks) -> Superblock:
     the value. Here they are halved, because the table is doubled.
     """
     raw = e.cast(e.pack([e.load(I32, block(j)) for j in range(4)]), V16B)
-    half_bits = e.b.shl(e.b.zext(e.b.and_(raw, e.constant(V16B, 0x7F)), V16H), e.constant(V16H, 7))
-    value = e.b.fmul(e.from_f16(half_bits), e.constant(V16F, 128.0))
-    no_number = e.b.icmp_unsigned("==", raw, e.constant(V16B, 0x7F))
-    value = e.b.select(no_number, e.constant(V16F, 0.0), value)
+    half_bits = e.b.shl(e.b.zext(e.b.and_(raw, 0x7F), V16H), 7)
+    value = e.b.fmul(e.from_f16(half_bits), 128.0)
+    no_number = e.b.icmp_unsigned("==", raw, 0x7F)
+    value = e.b.select(no_number, 0.0, value)
     table = [each + 16 for each in FP4_VALUES]
 
     def quants(q: int, h: int) -> Value:
         eights = [e.load(I64, block(j // 2), 4 + 16 * (j % 2) + 8 * half) for j, half in _halves(e, q, h)]
-        wide = vector(I64, 2 * len(eights))
         both = e.pick(e.pack(eights), [i // 2 for i in range(2 * len(eights))]) if len(eights) > 1 else e.splat(eights[0], 2)
-        nibbles = e.cast(e.b.lshr(both, e.constant(wide, [0, 4] * len(eights))), vector(I8, 16 * len(eights)))
+        nibbles = e.cast(e.b.lshr(both, [0, 4] * len(eights)), vector(I8, 16 * len(eights)))
         return e.lookup(table, e.field(nibbles, 0, 15))
 
     return Superblock(quants, [e.pick(value, range(half, 16, 2)) for half in (0, 1)], most=28, offset=16)
