@@ -100,7 +100,7 @@ def alternatives(text: str) -> list[str]:
 
 
 def _check(sequence: list[Item]) -> tuple[int, int]:
-    """How many loops a sequence has, and in how many ways the rest of it may match. Raises ValueError."""
+    """The number of loops in a sequence, and of ways in which the rest may match. Raises ValueError."""
     loops, ways = 0, 1
     for item in sequence:
         looks = item.kind == "group" and item.text.startswith(("(?=", "(?!", "(?<"))

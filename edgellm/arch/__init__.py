@@ -35,7 +35,7 @@ CLOSEST = {
 
 
 class Architecture(Protocol):
-    """What each file of this folder has. `CAUSAL = False`: its files are encoders although they do not say so."""
+    """The interface of a file in this folder. `CAUSAL = False`: its files are encoders although no key says so."""
 
     def build(self, keys: Keys, g: Builder) -> None:
         """Emit the graph and name its outputs; `g.tensors` are the shapes of the tensors that the file has."""
@@ -67,7 +67,7 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
 
 
 def embeds(gguf: GGUFFile) -> bool:
-    """Whether a file is an embedding model. Raises Unsupported, BadHParam."""
+    """True if a file is an embedding model. Raises Unsupported, BadHParam."""
     return pooling_of(_open(gguf)[1]) is not None
 
 

@@ -39,7 +39,7 @@ def build(keys: Keys, g: Builder) -> None:
 
 
 def delta_attention(g: Builder, block: str, x: Value, heads: Heads, taps: int, eps: float) -> Value:
-    """What comes of all heads, before the output matrix; decays and gates come of short rows."""
+    """The output of all heads, before the output matrix; decays and gates are projected from short rows."""
     mixed, beta = project_qkv(g, heads, block, x), matmul(g, x, f"{block}.ssm_beta", heads.n)
     short = [matmul(g, x, f"{block}.ssm_{name}_a", heads.dim_k) for name in "fg"]
     decay, gate = (matmul(g, row, f"{block}.ssm_{name}_b", heads.n_q) for row, name in zip(short, "fg", strict=True))

@@ -1,4 +1,4 @@
-"""What a config.json of the Hugging Face hub says, in GGUF's keys."""
+"""Settings of a Hugging Face config.json as GGUF keys."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
 
 
 def asked(rule: Callable[[Config], T], config: Config, file: str) -> T:
-    """What a family's rule says. Raises BadHParam where the configuration is not what such models have."""
+    """The result of a family's rule. Raises BadHParam where the configuration does not fit such models."""
     try:
         return rule(config)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -175,14 +175,14 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
 
 
 def folder_name(folder: str) -> str:
-    """What a model's folder is called; in the hub's cache, where folders have the names of commits, the repository's name."""
+    """The name of a model's folder; in the hub's cache, whose folders are named after commits, the repository's name."""
     parts = PureWindowsPath(os.path.abspath(folder)).parts  # parted by either slash
     cached = len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--")
     return parts[-3].split("--", 2)[-1] if cached else parts[-1]
 
 
 def _rotated(config: Config) -> object:
-    """How many values of a head are rotated, where not all are. A share that is none is handed on, for hparams to refuse."""
+    """The number of rotated values of a head, where not all are. An invalid share is passed on, and hparams refuses it."""
     share, heads, width = (config.get(key) for key in (PART, "num_attention_heads", "hidden_size"))
     if share is None or not (isinstance(heads, int) and isinstance(width, int) and heads > 0):
         return None

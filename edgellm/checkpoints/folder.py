@@ -90,7 +90,7 @@ class MlxFolder(GGUFFile):
                 metadata[f"{family.architecture}.{key}"] = info.shape[0]
 
     def _drafts(self, name: str) -> bool:
-        """Whether a tensor is of a layer behind the last one, that only drafts tokens."""
+        """True if a tensor is of a layer behind the last one, that only drafts tokens."""
         layers, drafting = self.config.get("num_hidden_layers"), self.config.get("num_nextn_predict_layers")
         found = re.search(r"layers\.(\d+)\.", name)
         return (
@@ -139,7 +139,7 @@ class MlxFolder(GGUFFile):
         self._add(ours, (kind, (len(names), *shape)), names)
 
     def _add(self, ours: str, typed: tuple[GGMLType, Shape], names: tuple[str, ...]) -> None:
-        """What GGUF makes of a tensor, or of several that are one there."""
+        """A tensor in GGUF's form, or several that are one there."""
         family, part, (kind, whole) = self.family, part_of(ours), typed
         suffix = ours.rpartition(".")[2]
         for piece in family.pieces.get(f"{part}.{suffix}") or family.pieces.get(part) or (WHOLE,):
@@ -169,7 +169,7 @@ class MlxFolder(GGUFFile):
         self.tensors[name] = TensorInfo(name, source.out, kind, info.part, info.offset, nbytes_of(kind, source.out))
 
     def _from_zero(self, part: str) -> bool:
-        """Whether the weights of a norm are stored less 1."""
+        """True if the weights of a norm are stored less 1."""
         family = self.family
         shifted = family.shifted_in_mlx and self._file.metadata.get("format") == "mlx"
         return family.norms_from_zero and part not in family.kept_norms and not shifted

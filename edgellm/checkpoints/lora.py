@@ -116,7 +116,7 @@ class Adapter:
         return found
 
     def _scaling(self, name: str, rank: int) -> float:
-        """What PEFT multiplies the product of a tensor's module by."""
+        """PEFT's factor of the product of a tensor's module."""
         match = NAME.fullmatch(name)
         assert match is not None
         alphas = (alpha for matches, alpha in self._alphas if matches(match[1]))
@@ -143,7 +143,7 @@ class Adapter:
         return found
 
     def _pieces(self, weight: str) -> tuple[Piece, ...]:
-        """What GGUF makes of a weight."""
+        """A weight in GGUF's form."""
         return self._family.pieces.get(f"{part_of(weight)}.weight") or self._family.pieces.get(part_of(weight)) or (WHOLE,)
 
     def _halves(self, weight: str, parts: Mapping[str, Mapping[int | None, str]]) -> Iterator[Half]:
@@ -214,7 +214,7 @@ class Adapter:
         return paired_rows(n_rows, heads, self._file.paths[0], weight, count_of(metadata, "rope.dimension_count"))
 
     def _count(self, names: Mapping[int | None, str]) -> int:
-        """How many experts the model has. Raises BadHParam where its configuration does not say it, BadTensorInfo for others."""
+        """The number of the model's experts. Raises BadHParam where its configuration does not say it, BadTensorInfo for others."""
         count = asked(self._family.keys, self._config, self._place).get("expert_count")
         if not isinstance(count, int) or not 1 <= count <= MAX_EXPERTS:
             raise BadHParam(
@@ -266,6 +266,6 @@ def _alphas(settings: Json, path: str) -> list[tuple[Callable[[str], object], fl
 
 
 def _module(pattern: str) -> Callable[[str], object]:
-    """Whether a module's name, or an end of it, matches an expression: by `re` where that has nothing to try again."""
+    """True if a module's name, or an end of it, matches an expression: by `re` where that has nothing to try again."""
     whole = rf"(?:.*\.)?(?:{pattern})"
     return LinearPattern(whole).fullmatch if set(pattern) & set("*+?{|(") else re.compile(whole).fullmatch

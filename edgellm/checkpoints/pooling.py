@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes one vector of a text: modules.json, and the folders that it names."""
+"""The pooling of a sentence-transformers folder: modules.json, and the folders that it names."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Settings(Mapping[str, Any]):
         self._seen.update(keys)
 
     def unread(self, architecture: str) -> dict[str, Any]:
-        """What nobody asked for and may change what the model computes."""
+        """Settings that were not read and may change the model's results."""
         harmless = BY_ARCHITECTURE.get(architecture, frozenset())
         return {
             key: self._values[key]

@@ -53,12 +53,12 @@ class Source:
 
     @property
     def is_stack(self) -> bool:
-        """Whether several are one after the other, and nothing else changes."""
+        """True if several tensors are concatenated, and nothing else changes."""
         return bool(self.others) and self.rows is None and replace(self, others=()).only_rows
 
     @property
     def only_rows(self) -> bool:
-        """Whether rows are all that changes, so that packed rows can follow."""
+        """True if only the order of rows changes, so that packed rows can be moved as they are."""
         return (
             not self.others and self.columns is None and not self.turned and self.piece.values is None and self.piece.shape is None
         )

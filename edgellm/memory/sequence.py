@@ -196,7 +196,7 @@ class Sequence:
             self._states.mark()
 
     def common_prefix(self, tokens: npt.NDArray[np.int32]) -> int:
-        """How many tokens at the start of `tokens` (n,) are the same as ours."""
+        """The length of the common prefix of `tokens` (n,) and this sequence."""
         n = min(len(self.ids), len(tokens))
         # A slice is a copy: a view of `ids` kept alive by a traceback would forbid growing it.
         different = np.flatnonzero(np.frombuffer(self.ids[:n], np.int32) != tokens[:n]) if n else np.empty(0)
@@ -215,7 +215,7 @@ class Sequence:
 
     @property
     def can_take_back(self) -> int:
-        """How many tokens of a step, all but its first, can be cut off again, wherever the conversation stands."""
+        """The number of tokens of a step, all but its first, that can always be cut off again."""
         rooms = [ring.ring - ring.window for ring in self._rings]
         if self._states is not None:
             rooms.append(self._states.rolling - 2)

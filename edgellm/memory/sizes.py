@@ -1,4 +1,4 @@
-"""How many bytes the states of a conversation take."""
+"""Sizes of a conversation's states in bytes."""
 
 from __future__ import annotations
 

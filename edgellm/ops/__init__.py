@@ -22,7 +22,7 @@ OPS: Mapping[str, OpSpec] = {spec.name: spec for spec in _declared()}
 
 
 def weight_uses(graph: Graph, index: int) -> tuple[WeightUse, ...]:
-    """What node `index` needs of the file."""
+    """The weights that node `index` needs."""
     node = graph.nodes[index]
     return OPS[node.op].weights(node, [graph.nodes[value] for value in node.inputs])
 

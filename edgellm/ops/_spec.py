@@ -1,4 +1,4 @@
-"""What one op declares about itself, once for verification, passes, the reference and all back ends."""
+"""Declaration of an op, for verification, passes, the reference and all back ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Given:
 
 
 class Run(Protocol):
-    """What the reference of an op sees of the sequence that it runs over."""
+    """The sequence that the reference of an op runs over."""
 
     graph: Graph
     tokens: Positions  # (T,)
@@ -94,7 +94,7 @@ class Run(Protocol):
 
 
 class Check(Protocol):
-    """What is wrong with a node, beside what the fields of its OpSpec already say."""
+    """Faults of a node, beside those that the fields of its OpSpec describe."""
 
     def __call__(self, node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]: ...
 

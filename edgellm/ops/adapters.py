@@ -1,4 +1,4 @@
-"""What adapters add to products: rows of few numbers times a matrix."""
+"""Products of adapters: short rows times a matrix."""
 
 from __future__ import annotations
 

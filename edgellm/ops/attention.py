@@ -93,7 +93,7 @@ def attend(
 
 
 def alibi_slopes(n_heads: int, max_bias: float) -> Array:
-    """What each head (n_heads,) takes off a score for every token in between (Press et al. 2022, "Train Short, Test Long")."""
+    """Each head's slope (n_heads,): scores fall by it per token of distance (Press et al. 2022, "Train Short, Test Long")."""
     whole = 1 << n_heads.bit_length() - 1  # the largest power of two; the heads past it get the slopes in between
     exponents = [(h + 1) / whole if h < whole else (2 * (h - whole) + 1) / (2 * whole) for h in range(n_heads)]
     return np.float32(2.0) ** (-np.float32(max_bias) * np.array(exponents, np.float32))

@@ -37,12 +37,12 @@ def looked_up_in(node: Node) -> str | None:
 
 
 def scaled_product(node: Node) -> Value | None:
-    """What a node multiplies by numbers that belong to a matrix, None for other nodes."""
+    """The product that a node multiplies by a matrix's own scales, None for other nodes."""
     return node.inputs[0] if node.op == "scaled_by" and node.attrs["of_weight"] else None
 
 
 def learned_positions(graph: Graph) -> bool:
-    """Whether positions are rows of a table: such a model ends where its table ends."""
+    """True if positions are rows of a table: such a model ends where its table ends."""
     return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
 
 

@@ -163,7 +163,7 @@ def scaled_slots(node: Node) -> Value | None:
 
 
 def adds_experts(node: Node) -> bool:
-    """Whether what the experts give is summed."""
+    """True if what the experts give is summed."""
     return node.op == "expert_sum"
 
 

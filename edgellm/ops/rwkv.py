@@ -57,7 +57,7 @@ def _shift(run: Run, node: Node, x: Array, *more: Array) -> Array:
 
 # --- wkv6 -------------------------------------------------------------------------------------------------------------
 def wkv6(g: Builder, r: Value, w: Value, k: Value, v: Value, *, heads: int, first: str | None) -> Value:
-    """What receptances r read from the state of each head: (T, n), as r and w; keys and values may have fewer heads.
+    """The output of receptances r from the state of each head: (T, n), as r and w; keys and values may have fewer heads.
 
     By head, with S (dim of v, dim of k), zeros at first, and d = exp(-exp(w)): y = S r + v times the sum of r * u * k, then
     S = S diag(d) + v k'. The weight `first` (heads, dim) has u. None, as in models made of transformers: d is at least exp(-5);
@@ -114,7 +114,7 @@ def wkv7(
     eps: float,
     first: tuple[Value, Value] | None = None,
 ) -> Value:
-    """What receptances r read from the state of each head: (T, n), all inputs (T, n).
+    """The output of receptances r from the state of each head: (T, n), all inputs (T, n).
 
     By head, with dim = n / heads and S (dim of v, dim of k), zeros at first: kk = k * k_k, divided by its length; a = sigmoid(a);
     k *= 1 + (a - 1) * k_a; S = S diag(exp(-sigmoid(w) / sqrt(e))) - (S kk) (kk * a)' + v k'; y = S r; then y is made of mean 0 and

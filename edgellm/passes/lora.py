@@ -40,7 +40,7 @@ def adaptable(graph: Graph) -> Mapping[str, str]:
 
 
 def repeats(graph: Graph, adapted: Collection[str]) -> int:
-    """How often a row of `SCALES` has all scales: for weights that are multiplied together, and for all experts of a token."""
+    """The number of times a row of `SCALES` repeats all scales: for fused weights, and for all experts of a token."""
     return max(MOST_TOGETHER, *(cast(int, node.attrs["k"]) for node in graph.nodes if of_experts(node) in adapted), 0)
 
 

@@ -1,4 +1,4 @@
-"""What no state depends on is computed for the wanted rows alone: the end of the last layer that keeps something, and all after it.
+"""Computes only the wanted rows of nodes that no state depends on: the end of the last layer with a state, and all after it.
 
 Of a prompt that is most of Gemma 4's smaller models, whose last layers read keys of earlier ones; of others a part of a layer.
 """

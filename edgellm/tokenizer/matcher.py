@@ -41,7 +41,7 @@ def _fold(texts: list[str], start: int, depth: int) -> str:
 
 
 def _common(first: str, last: str, start: int) -> int:
-    """How far two texts agree; for the ends of a sorted list that holds for all between."""
+    """The length of two texts' common prefix; that of a sorted list's ends is common to all between."""
     end = min(len(first), len(last))
     while start < end and first[start] == last[start]:
         start += 1

@@ -1,4 +1,4 @@
-r"""How text is cut into words before BPE, one row per `tokenizer.ggml.pre`: as the models' makers published it.
+r"""Pre-tokenizers, which cut text into words before BPE, one row per `tokenizer.ggml.pre`: as the models' makers published it.
 
 The expressions are Oniguruma's (what the `tokenizers` package runs): \s \d \b know Unicode, `&&` intersects classes.
 Each one of a row cuts the pieces that the ones before it left; what it matches and what lies between both stay pieces.

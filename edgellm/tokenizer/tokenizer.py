@@ -25,7 +25,7 @@ Span = tuple[int, int]  # start and stop of characters
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How special tokens behave around text."""
+    """Rules for special tokens around text."""
 
     begin: int | None  # id put before a text, or None
     end: int | None  # id put after it

@@ -101,7 +101,7 @@ def layer_windows(keys: Keys, period: int, default: int | None = None, drafting:
 
 
 def sliding_layers(keys: Keys, period: int, drafting: int = 0, *, first: bool = False) -> tuple[bool, ...]:
-    """Whether each layer slides: all but the last of every `period` layers, or the `first`, where the file does not list them."""
+    """Layers with a sliding window: by default all but the last of every `period` layers, or all but the `first` of them."""
     return keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
         layer % period != (0 if first else period - 1) for layer in range(keys.n_layers)
     )

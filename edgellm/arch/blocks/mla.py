@@ -68,7 +68,7 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
 
 
 def latent_attention(g: Builder, block: str, x: Value, heads: Latent) -> Value:
-    """What comes of all heads, before the output matrix: (T, n * dim_v)."""
+    """The output of all heads, before the output matrix: (T, n * dim_v)."""
     n, plain = heads.n, heads.plain
     if heads.q_latent:
         short = rms_norm(g, matmul(g, x, f"{block}.attn_q_a", heads.q_latent), f"{block}.attn_q_a_norm", SHORT_EPSILON)

@@ -44,12 +44,12 @@ def has_experts(keys: Keys) -> bool:
 
 
 def routes(g: Builder, block: str) -> bool:
-    """Whether a layer has experts, where only the tensors say it: some of theirs."""
+    """True if a layer has experts, where only the tensors say it: some of theirs."""
     return any(f"{block}.ffn_{part}.weight" in g.tensors for part in ("gate_inp", "gate_exps", "up_exps", "down_exps"))
 
 
 def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, shared: int = 0, layer: int | None = None) -> Experts:
-    """What the keys say; `gating`, `normalise` and the number of shared experts where they say nothing. Raises BadHParam.
+    """The experts that the keys describe; `gating`, `normalise` and `shared` are used where a key is missing. Raises BadHParam.
 
     `layer`: whose experts these are, in families that may list their numbers and widths by layer.
     """
@@ -85,12 +85,12 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
 
 
 def leading_dense(keys: Keys, *, default: int = 0) -> int:
-    """How many layers stand before the first one with experts."""
+    """The number of layers before the first one with experts."""
     return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=default)
 
 
 def expert_weights(g: Builder, block: str, x: Value, experts: Experts) -> Value:
-    """What the experts that each token takes count, 0 for all others."""
+    """The weights of each token's experts, 0 for all others."""
     bias = next((name for name in (f"{block}.exp_probs_b.bias", f"{block}.exp_probs_b") if name in g.tensors), None)
     return topk(
         g,
@@ -122,7 +122,7 @@ def routed_experts(
 
 
 def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -> Value:
-    """What the experts' last matrices are multiplied with."""
+    """The inputs of the experts' last matrices."""
     n_ff, k = experts.n_ff, experts.k
     if experts.plain:
         return activation(g, experts.act, expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff))

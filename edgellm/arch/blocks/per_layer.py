@@ -24,7 +24,7 @@ def per_layer_inputs(g: Builder, keys: Keys, x: Value, width: int, eps: float) -
 
 
 def per_layer_output(g: Builder, block: str, x: Value, inputs: Value, layer: int, width: int, eps: float) -> Value:
-    """What a layer adds to its result x, by its columns of `per_layer_inputs`."""
+    """The row that a layer adds to its result x, from its columns of `per_layer_inputs`."""
     gate = activation(g, "gelu", matmul(g, x, f"{block}.inp_gate", width))
     y = mul(g, gate, columns(g, inputs, layer * width, (layer + 1) * width))
     return rms_norm(g, matmul(g, y, f"{block}.proj", g.n(x)), f"{block}.post_norm", eps)

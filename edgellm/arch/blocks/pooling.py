@@ -13,7 +13,7 @@ DENSE = ("dense_2", "dense_3")  # sentence-transformers' modules behind the pool
 
 
 def pooling_of(keys: Keys) -> str | None:
-    """How the file pools, None where it does not; an encoder takes the mean where the file names nothing else."""
+    """The file's pooling, None if it has none; an encoder takes the mean where the file names nothing else."""
     number = keys.integer("pooling_type", 0, len(POOLINGS), default=0)
     return POOLINGS[number - 1] if number else None if keys.causal else "mean"
 

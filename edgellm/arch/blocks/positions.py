@@ -41,7 +41,7 @@ def rope_spec(keys: Keys, g: Builder, dim: int, style: Literal["norm", "neox"]) 
 
 
 def has_sections(keys: Keys) -> bool:
-    """Whether the file splits heads among the coordinates of an image, as M-RoPE does."""
+    """True if the file splits heads among the coordinates of an image, as M-RoPE does."""
     return any(keys.integers("rope.dimension_sections")[:2])
 
 
@@ -66,7 +66,7 @@ def _rotated_dims(keys: Keys, key: str, dim: int) -> int:
 
 
 def _magnitude_and_yarn(keys: Keys, kind: str, factor: float, original: int) -> tuple[float, Yarn | None]:
-    """What cos and sin are multiplied with, and YaRN's parameters. Bad values are refused in files of all kinds."""
+    """The factor of cos and sin, and YaRN's parameters. Bad values are refused in files of all kinds."""
     magnitude, replaced = keys.number("rope.scaling.attn_factor", default=1.0), keys.optional("rope.scaling.yarn_attn_factor")
     ext_factor = keys.number("rope.scaling.yarn_ext_factor", default=1.0, zero=True)
     beta_fast = keys.number("rope.scaling.yarn_beta_fast", default=32.0)

@@ -93,7 +93,7 @@ def mamba2(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, normalis
 
 
 def recurrent_layers(keys: Keys, drafting: int = 0) -> tuple[bool, ...]:
-    """Whether a layer is recurrent. `drafting`: last layers, which a file need not list."""
+    """True if a layer is recurrent. `drafting`: last layers, which a file need not list."""
     listed = keys.sliding_layers("attention.recurrent_layers", drafting)
     period = keys.integer("full_attention_interval", 1, MAX_LAYERS, default=PERIOD)
     return listed or tuple((layer + 1) % period != 0 for layer in range(keys.n_layers))

@@ -23,7 +23,7 @@ def head_size(keys: Keys) -> int:
 
 
 def time_mix_6(g: Builder, keys: Keys, block: str, x: Value, size: int, kv_heads: int, *, transformed: bool = False) -> Value:
-    """How much of the row before it a row takes depends on both. `transformed`: the form of models made of transformers."""
+    """Mixes each row with the one before it, in a ratio that depends on both. `transformed`: the form of converted transformers."""
     n, name = keys.n_embd, f"{block}.time_mix"
     extra = keys.integer("time_mix_extra_dim", 1, MAX_WIDTH)
     low = activation(g, "tanh", matmul(g, token_shift(g, x, f"{name}_lerp_x", 1), f"{name}_w1", 5 * extra))
@@ -50,7 +50,7 @@ def time_mix_6(g: Builder, keys: Keys, block: str, x: Value, size: int, kv_heads
 
 
 def time_mix_7(g: Builder, keys: Keys, block: str, x: Value, size: int, first: Value | None) -> tuple[Value, Value]:
-    """What all heads read, gated, through the output matrix; and the values of the first layer."""
+    """The gated output of all heads through the output matrix, and the values of the first layer."""
     n, name = keys.n_embd, f"{block}.time_mix"
     gated = any(f"{name}_g{part}.weight" in g.tensors for part in (1, 2))
     mixed = token_shift(g, x, f"{name}_lerp_fused", 5 + gated)

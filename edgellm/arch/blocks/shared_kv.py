@@ -21,7 +21,7 @@ class SharedStates:
         self._states: dict[bool, int] = {}
 
     def own(self, layer: int) -> bool:
-        """Whether a layer has keys of its own."""
+        """True if a layer has keys of its own."""
         return layer < self._first
 
     def write(self, g: Builder, layer: int, k: Value, v: Value, spec: KVSpec) -> None:

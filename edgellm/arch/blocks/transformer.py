@@ -21,7 +21,7 @@ Norm = Callable[[Builder, Value, str | None, float, int], Value]  # rms_norm or 
 
 
 def drafting_layers(g: Builder, keys: Keys) -> int:
-    """How many of the last layers only draft tokens. They are left out of the graph. Raises BadHParam."""
+    """The number of last layers that only draft tokens, which are left out of the graph. Raises BadHParam."""
     n = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
     for layer in range(keys.n_layers - n, keys.n_layers):
         g.leave_out(f"blk.{layer}.")
@@ -114,7 +114,7 @@ class Layer:
         return self.model.ffn_lengths[self.index]
 
     def has(self, name: str) -> bool:
-        """Whether the file has one of its weights."""
+        """True if the file has one of its weights."""
         return f"{self.block}.{name}.weight" in self.model.g.tensors
 
     def norm(self, x: Value, name: str | None = None, groups: int = 1) -> Value:
@@ -148,7 +148,7 @@ class Layer:
         window: int | None = None,
         learned_sinks: str | None = None,
     ) -> Value:
-        """What the heads read, before the output matrix. `rope`: None for a layer that knows no positions."""
+        """The output of all heads, before the output matrix. `rope`: None for a layer that knows no positions."""
         return rotated_attention(self.model.g, self.heads, q, k, v, rope, window, learned_sinks)
 
     def attention(

@@ -1,4 +1,4 @@
-"""What an AArch64 processor can do, asked of the operating system; nothing is found out by executing it.
+"""Features of an AArch64 processor, as the operating system reports them; nothing is tried by executing it.
 
 LLVM's own detection goes by the processor's name and lists no dotprod or i8mm for one that it does not know.
 """

@@ -1,4 +1,4 @@
-"""What is particular to one family of checkpoints: names of tensors, order of rows, norms; GGUF's side is llama.cpp's."""
+"""A family of checkpoints: names of tensors, order of rows, norms. GGUF names and layouts are llama.cpp's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ INNER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""What most families share: their own names of a layer's parts, and GGUF's."""
+"""The usual names of a layer's parts, and GGUF's."""
 
 
 def nothing(config: Config) -> str:

@@ -1,4 +1,4 @@
-"""What GGUF makes of a checkpoint's tensor where the two differ: pieces of it, other rows, other shapes, other values."""
+"""Differences between a checkpoint's tensor and GGUF's: pieces, order of rows, shapes, values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Piece:
 
 
 def rows_of(shape: Shape) -> int:
-    """How many rows there are: of a vector, its values."""
+    """The number of rows; of a vector, its length."""
     return math.prod(shape[:-1]) if len(shape) > 1 else shape[0]
 
 

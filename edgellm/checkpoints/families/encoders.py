@@ -104,7 +104,7 @@ ABSOLUTE = {"position_embedding_type": ("absolute",)}
 
 
 def ranks(config: Config) -> bool:
-    """Whether a model has a head that scores texts."""
+    """True if a model has a head that scores texts."""
     return any("ForSequenceClassification" in name for name in config.get("architectures") or [])
 
 

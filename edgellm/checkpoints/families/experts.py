@@ -48,7 +48,7 @@ SLIDING = "sliding_attention"
 
 
 def counts(config: Config) -> dict[str, object]:
-    """How many experts there are, and how many a token takes."""
+    """The numbers of experts, and of those that a token takes."""
     n = config.get("num_local_experts", config.get("num_experts"))
     return {
         "expert_count": n,

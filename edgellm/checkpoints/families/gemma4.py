@@ -64,7 +64,7 @@ def _common(config: Config) -> dict[str, object]:
 
 
 def _kinds(config: Config) -> list[str]:
-    """What each layer is, [] where that cannot be said; the last one sees everything, as transformers has it."""
+    """The kind of each layer, [] if unknown; the last layer has full attention, as in transformers."""
     kinds, n = config.get("layer_types"), config.get("num_hidden_layers")
     if kinds is None and isinstance(n, int) and 0 < n < MANY:
         kinds = [FULL if layer % PERIOD == PERIOD - 1 else SLIDING for layer in range(n)]
@@ -72,7 +72,7 @@ def _kinds(config: Config) -> list[str]:
 
 
 def _full_layers(config: Config) -> Mapping[str, Any]:
-    """What the configuration says of layers that see everything alone, under newer files' names."""
+    """Settings of full-attention layers, under newer files' names."""
     kinds, own = _kinds(config), config.get("per_layer_config")
     if not isinstance(own, Mapping) or FULL not in kinds:
         return {}

@@ -58,7 +58,7 @@ BOTH_EXPERTS = {"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn
 
 
 def kinds(config: Config) -> list[str]:
-    """What each layer is, by either way of saying it."""
+    """The kind of each layer, from either setting."""
     found, attending = config.get("layer_types"), config.get("full_attn_idxs")
     if found is None and attending is not None:
         return [FULL if layer in attending else "conv" for layer in range(config["num_hidden_layers"])]

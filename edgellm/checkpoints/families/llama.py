@@ -36,7 +36,7 @@ def ministral(config: Config) -> dict[str, object]:
 
 
 def thirds(config: Config, values: Floats) -> Floats:
-    """What BitNet computes with where its weights are quantised as it runs: -1, 0 or 1 times their mean size."""
+    """BitNet's weights, which transformers quantises at run time: -1, 0 or 1 times their mean size."""
     quantised = config.get("quantization_config") or {}
     if quantised.get("quant_method") != "bitnet" or quantised.get("quantization_mode") != "online":
         return values

@@ -20,7 +20,7 @@ PLAIN_ROPE = frozenset({"mrope"})  # old name of angles that are not scaled
 
 
 def sections(config: Config) -> dict[str, object]:
-    """How many pairs of a head are rotated by time, height and width: all alike without images."""
+    """The numbers of a head's pairs that are rotated by time, height and width; without images these are equal."""
     found = next((rope["mrope_section"] for key in FACTORS if "mrope_section" in (rope := config.get(key) or {})), None)
     return {"rope.dimension_sections": None if found is None else np.array([*found, 0, 0, 0, 0][:SECTIONS], np.int32)}
 
@@ -32,7 +32,7 @@ def deep(config: Config) -> dict[str, object]:
 
 
 def from_the_right(config: Config, shape: Shape) -> bool:
-    """Whether experts multiply from the right, as on the hub; transformers 5 writes them the other way round, too."""
+    """True if experts multiply from the right, as on the hub; transformers 5 writes them the other way round, too."""
     return bool(shape[-2] == config["hidden_size"])
 
 

@@ -103,7 +103,7 @@ def llama4(config: Config) -> dict[str, object]:
 
 
 def llama4_refuses(config: Config) -> str:
-    """What no key says: norms of queries and keys but with 128 experts, and which layers rotate and have experts."""
+    """Settings without a key: norms of queries and keys except with 128 experts, and the layers that rotate and have experts."""
     n, step = config["num_hidden_layers"], config.get("interleave_moe_layer_step", 1)
     if bool(config.get("use_qk_norm", True)) is (config.get("num_local_experts") == 128):
         return "use_qk_norm"

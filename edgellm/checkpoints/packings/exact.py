@@ -1,4 +1,4 @@
-"""What checkpoints of packed matrices share: they answer as floats, and say which GGUF types hold them exactly."""
+"""Base of the readers of packed matrices: they return floats, and name the GGUF type that holds a matrix exactly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ExactCheckpoint(SafeTensorsFile, ABC):
         """A matrix as blocks of its exact type `kind`, in the order `rows`."""
 
     def factors(self, source: Source) -> Floats | None:
-        """What products with the matrices of the exact type are multiplied by, a number each; None where that is 1."""
+        """Factors of products with the matrices of the exact type, a number each; None where that is 1."""
         return None
 
     def is_packed(self, name: str) -> bool:

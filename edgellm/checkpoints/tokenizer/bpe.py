@@ -61,6 +61,6 @@ def _scores(texts: list[str], merges: list[str]) -> list[float]:
 
 
 def _prefixes(whole: Json) -> bool:
-    """Whether a space is put before a text: by a normalizer's Prepend, or a Metaspace."""
+    """True if a space is put before a text: by a normalizer's Prepend, or a Metaspace."""
     text = str(whole.get("normalizer")) + str(whole.get("pre_tokenizer"))
     return "'Prepend'" in text or ("'Metaspace'" in text and "'prepend_scheme': 'never'" not in text)

@@ -82,7 +82,7 @@ def _normalised(name: str, rules: str) -> list[str]:
 
 
 def _cuts(folder: str, cuts: Json, known: str | None, pre: str | None) -> dict[str, Any]:
-    """How words are cut: GGUF's name for it, or where it has none the file's own expressions. Raises Unsupported."""
+    """The pre-tokenizer: GGUF's name for it, or where it has none the file's own expressions. Raises Unsupported."""
     if pre is None and cuts and (pre := recognise(cuts)) is None:
         if own := own_cuts(cuts):
             return own

@@ -77,7 +77,7 @@ def tekken_keys(folder: str, rows: int) -> dict[str, Any]:
 
 
 def tekken_cuts(folder: str) -> Json:
-    """How the file cuts words, in tokenizer.json's form; {} without such a file. Raises BadVocab."""
+    """The file's pre-tokenizer, in tokenizer.json's form; {} without such a file. Raises BadVocab."""
     path = os.path.join(folder, TEKKEN)
     if not os.path.isfile(path):
         return {}

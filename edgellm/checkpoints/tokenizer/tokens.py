@@ -58,7 +58,7 @@ def text_of(entry: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of JSON is a number that float32 holds."""
+    """True if a value of JSON is a number that float32 holds."""
     return type(value) in (int, float) and abs(value) < 3e38
 
 

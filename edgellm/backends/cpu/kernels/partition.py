@@ -1,4 +1,4 @@
-"""How threads share rows (whole rows where there are several, pieces of a single one), and which rows are in tiles."""
+"""Partition of rows among threads (entire rows where there are several, pieces of a single one), and the rows that form tiles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tiles(isa: Isa, *, whole: bool = False) -> Any:
 
 
 def lanes(isa: Isa) -> Any:
-    """Whether of so many rows of activations those that are in no tile have a lane per block; see traits.py."""
+    """True if the activation rows outside tiles are computed with a lane per block; see traits.py."""
     least = isa.level.lanes_from or 1 << 62
 
     @inline

@@ -22,7 +22,7 @@ ACTIVATIONS, WEIGHTS = 4, 6  # their first registers
 
 
 def configuration(depth: int) -> bytes:
-    """What LDTILECFG reads, for products of `depth` quants: palette 1, then bytes of a row and rows of each register."""
+    """The operand of LDTILECFG for products of `depth` quants: palette 1, then bytes of a row and rows of each register."""
     sums, activations, weights = (ROW_BYTES, ROWS), (depth, ROWS), (ROW_BYTES, depth // 4)
     shapes = [sums] * 4 + [activations] * 2 + [weights] * 2
     widths = struct.pack("<8H", *(width for width, _ in shapes))

@@ -103,7 +103,7 @@ class Neon(Generic):
         return total
 
     def products_at_once(self, most: int) -> int:
-        """How many products of a quant of that size an i16 takes."""
+        """The number of products of a quant of that size that fit an i16."""
         return max(1, 32767 // (127 * most))
 
     def _product_sums(self, pairs: Sequence[tuple[Value, Value]], most: int, apart: bool) -> list[list[Value]]:

@@ -1,4 +1,4 @@
-"""What kernels can call: the operations of an ISA level as Numba functions, by name."""
+"""The operations of an ISA level as Numba functions, by name."""
 
 from __future__ import annotations
 

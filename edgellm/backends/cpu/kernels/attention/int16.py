@@ -23,7 +23,7 @@ LARGEST_WEIGHT = 32767.0  # sums of 32 products with bytes fit i32
 
 
 def step_of_query(e: Generic, query: Value, dim: Value) -> Value:
-    """What the i16 of a query are multiples of: see kv_quants.query_to_int16."""
+    """The step of a query's i16 values: see kv_quants.query_to_int16."""
     return e.load(F32, e.at(query, dim, 2))
 
 

@@ -1,4 +1,4 @@
-"""What the parts of attention over a block of keys and values have in common: where scores stand, and sums in registers."""
+"""Shared by the two halves of block attention: the layout of scores, and sums in registers."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _mean_square(isa: Isa) -> Any:
 
 
 def _weigher(name: str, isa: Isa, groups: int, n: int, weighted: bool) -> Any:
-    """What errors of a group's values cost: to its lane, where that depends on more than the values (the rest is in `_method`)."""
+    """Error weights of a group's values, to its lane, where they depend on more than the values (the rest is in `_method`)."""
     load_f32, store_f32 = isa("load_f32 store_f32")
     mean_square, doubled = _mean_square(isa), name in DOUBLED
     of_rows, plain = name in OF_ROWS, name == "Q6_K"

@@ -62,7 +62,7 @@ class _Column:
         return self._e.splat(self._e.load(element, at, 4 * (LANE[block] if self._lanes else block)), self._e.level.tile_rows)
 
     def start(self, block: int, index: int, place: int) -> Value | None:
-        """What the dots of a block, or of its first or second half, start from; `place`: see panel_rows.Target."""
+        """Initial sums of a block's dot products, or of its first or second half; `place`: see panel_rows.Target."""
         shape, offset = self._shape, self._shape.offset << place
         if self._lanes:
             return start_of(self._e, shape, index, offset, functools.partial(self.number, block))
@@ -71,7 +71,7 @@ class _Column:
         return accumulator_init(self._e, offset, self.number(block, I32, sums_section(index, shape.n_scales)))
 
     def sums(self, block: int) -> list[Value]:
-        """What the mins of a block are multiplied with."""
+        """The factors of a block's mins."""
         e, n = self._e, self._shape.n_mins
         if self._lanes:
             return sums_of(e, self._shape, functools.partial(self.number, block))

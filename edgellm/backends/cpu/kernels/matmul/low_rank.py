@@ -1,4 +1,4 @@
-"""What an adapter adds to a product: out = base + low W, each number of `low` times a row of W, which is as long as the product."""
+"""Adds the product of an adapter to that of its matrix: out = base + low W, each number of `low` times a row of W."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PREFETCH = 2048  # bytes ahead, at least, of the rows' stream
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What one row by one column keeps in registers: pointers to the accumulators (an f32x4 per group); where chains run on,
+    """The registers of one row by one column: pointers to the accumulators (an f32x4 per group); where chains run on,
     also to these and their sums at the last block.
     """
 
@@ -192,7 +192,7 @@ def _chain(e: Neon, shape: Shape, state: _State, j: int, pairs: Sequence[tuple[V
 
 
 def _totals(e: Neon, state: _State, ends: Sequence[Value]) -> Value:
-    """What four chains have gained, one lane each."""
+    """The sums of four chains, one lane each."""
     totals = e.totals(ends)
     if not state.chains:
         return totals

@@ -1,4 +1,4 @@
-"""How a product's results are stored, as IR, for all kernels with the record of a matmul: as (y + bias) + residual, or as
+"""Stores the results of a product, as IR, for all kernels with the record of a matmul: as (y + bias) + residual, or as
 (y + bias) times the activation of a gate, whose place they may take. Kernels store each result once.
 """
 

@@ -56,12 +56,12 @@ def quants_at(e: Generic, shape: Shape, w: Value, g: int) -> Any:
 
 
 def starts_at(e: Generic, shape: Shape, w: Value, index: int) -> Value:
-    """What the dots of signed quants, or of their first or second half, start from."""
+    """Initial sums of the dot products of signed quants, or of their first or second half."""
     return e.load(vector(I32, e.level.tile_rows), w, e.level.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
 
 
 def sign_sums(level: Level, shape: Shape) -> int:
-    """How many vectors of i32 the record of a block ends with: what dot products of signed quants start from, for each scale."""
+    """The number of i32 vectors that end a block's record: initial sums of dot products of signed quants, for each scale."""
     return shape.n_scales if shape.signed and level.sign_sums else 0
 
 

@@ -1,9 +1,9 @@
-"""One row of block-quantised weights by a few columns, as IR: a loop over superblocks whose turns wait for as little as they can.
+"""One row of block-quantised weights by a few columns, as IR: a software-pipelined loop over superblocks.
 
 From the load of a superblock's weights to its share of the sums instructions take three times as long, one after the other, as the
-loop has work for in that time, and processors look only about a turn ahead. So, where points come from tables, each turn puts the
-numbers of the next superblock's points into memory, multiplies its own superblock, and weighs the integer sums of the superblock
-before: two thirds of the time for IQ2_XXS on Zen 3.
+loop has work for in that time, and processors look only about an iteration ahead. So, where points come from tables, each
+iteration stores the numbers of the next superblock's points, multiplies its own superblock, and weighs the integer sums of the
+superblock before: two thirds of the time for IQ2_XXS on Zen 3.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _add_late(e: Generic, name: str, row: _Row, superblocks: Value) -> None:
 
 
 class _Row:
-    """What turns of the loop have in common."""
+    """Shared by the iterations of the loop."""
 
     def __init__(self, e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> None:
         b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)

@@ -107,5 +107,5 @@ NUMBERS: dict[str, Callable[[Generic, Sequence[Value]], Numbers]] = {"Q2_K": _q2
 
 
 def in_pairs(e: Generic, name: str, n_columns: int) -> bool:
-    """Whether so many columns are multiplied so."""
+    """True if so many columns are multiplied this way."""
     return e.level.single_column == "pairs" and name in NUMBERS and n_columns == 1

@@ -1,8 +1,8 @@
-"""The gated delta rule: every head's state (dim_k, dim_v) decays, forgets what a key stood for, and takes its new value.
+"""The gated delta rule: every head's state (dim_k, dim_v) decays, drops the key's old value, and adds its new one.
 
 Columns of a head go in blocks, whose states lie together: a row of the block's columns for each dim of a key; they have a factor
-of their own (see decayed.py). Threads share blocks; tokens follow each other. A block's columns see nothing of the others, so what
-is computed does not depend on who computes beside it.
+of their own (see decayed.py). Threads share blocks; tokens follow each other. A block's columns do not depend on the others, so
+results are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _eight_tokens(isa: Isa) -> Any:
-    """Of eight tokens: decays, gates, and what queries and keys are divided by, as factors."""
+    """Of eight tokens: decays, gates, and factors that normalise queries and keys."""
     load_f32, store_f32, load, store = isa("load_f32 store_f32 load_f32x8 store_f32x8")
     splat, add, mul, div, fma = isa("splat_f32x8 add_f32x8 mul_f32x8 div_f32x8 fma_f32x8")
     hsum, zero = isa("hsum_f32x8 zero_f32x8")

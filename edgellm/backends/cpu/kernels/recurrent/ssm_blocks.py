@@ -1,4 +1,4 @@
-"""What tokens do to a block of a head's columns in kernels/recurrent/ssm_scan.py.
+"""Updates of a block of a head's columns, for kernels/recurrent/ssm_scan.py.
 
 `size`: a token's step, divided by the states' factor; `by`: what the states before it are multiplied with.
 """

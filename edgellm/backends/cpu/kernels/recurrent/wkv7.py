@@ -1,8 +1,8 @@
-"""RWKV-7's state of a head (dim of k, dim of v): it decays by its rows, forgets what a key stood for, and takes the key's value.
+"""RWKV-7's state of a head (dim of k, dim of v): each row decays, the key's old value is removed, and its new value is added.
 
 Threads share heads; tokens follow each other. Columns of a state, which are dims of values, lie in blocks of sixteen or eight: a
 row of them for each dim of a key. Rows have factors of their own (see decayed.py), which a head's rows take when one is small.
-A pass over a state also finds what the next token's key stands for there.
+A pass over a state also computes the value it holds for the next token's key.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from edgellm.ops.rwkv import DECAY, SHORTEST
 
 LOG2_E, V16F = np.float32(math.log2(math.e)), vector(F32, 16)
 VECTORS = {"wide": 2, "narrow": 1}  # of eight columns in a block
-# Rows of scratch for a token, of which there are two: what the next key finds by, what is taken away, keys, receptances, all times
-# or by the factors; values; factors; the sum of r * k * r_k. After both: what is found, and ones.
+# Rows of scratch for a token, of which there are two: the keys that find and remove old values, keys and receptances, all times or
+# by the factors; values; factors; the sum of r * k * r_k. After both: the value found, and ones.
 FINDS, TAKES, KEYS, READS, VALUES, FACTORS, SUM, OF_TOKEN = range(8)
 FOUND, ONES = 2 * OF_TOKEN, 2 * OF_TOKEN + 1
 
@@ -99,7 +99,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _prepare(isa: Isa) -> Any:
-    """The rows of scratch for a token of a head, from the factors before it; what is returned is the least factor after it."""
+    """The rows of scratch for a token of a head, from the factors before it; returns the least factor after it."""
     load, store, splat, add, sub, mul, fma = isa("load_f32x8 store_f32x8 splat_f32x8 add_f32x8 sub_f32x8 mul_f32x8 fma_f32x8")
     div, zero, hsum, smaller, store_f32 = isa("div_f32x8 zero_f32x8 hsum_f32x8 smaller_f32x8 store_f32")
     exp2 = exp2_of(isa)
@@ -167,7 +167,7 @@ def _prepare(isa: Isa) -> Any:
 
 
 def _find(isa: Isa, vectors: int) -> Any:
-    """What a key stands for in a block's rows: (rows, key, found, dim)."""
+    """The value that a block's rows hold for a key: (rows, key, found, dim)."""
 
     def emit(e: Generic, rows: Any, key: Any, found: Any, dim: Any) -> None:
         b, totals = e.b, _totals(e, vectors)
@@ -183,7 +183,7 @@ def _find(isa: Isa, vectors: int) -> Any:
 
 
 def _change(isa: Isa, vectors: int) -> Any:
-    """A token's change of a block, what its receptance reads, and what the next key finds:
+    """A token's update of a block, the receptance's output, and the value for the next key:
     (before, after, scratch, found, next key, values, out, dim).
     """
 

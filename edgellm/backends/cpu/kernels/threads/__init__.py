@@ -1,4 +1,4 @@
-"""What threads run beside the arithmetic.
+"""The threads' loop and measurements.
 
 executor        "start", "walk", "wait": a thread takes the records of its table one after the other, meets the others at barriers,
                 takes chunks where work is scheduled dynamically, prefetches the weights after a barrier while it waits, and spins,

@@ -1,4 +1,4 @@
-"""What memory gives at best: reads a range of bytes as a stream and does next to nothing with them."""
+"""Memory bandwidth: reads a range of bytes as a stream and does next to nothing with them."""
 
 from __future__ import annotations
 

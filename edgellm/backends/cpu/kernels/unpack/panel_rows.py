@@ -23,13 +23,13 @@ Value = Any  # ir.Value: llvmlite has no static types
 
 
 class Target(Protocol):
-    """What an opened superblock is handed to, block by block or several at a time."""
+    """Receives an opened superblock, block by block or several at a time."""
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
         """Of every row the four quants from 4 g on, as multiples by 2^place, of which the block's scales know."""
 
     def number(self, block: int, index: int, value: Value) -> None:
-        """What comes index-th after the quants of a block: scales, then mins, then a factor (see unpack.py). f32, but i32 are
+        """The index-th vector after the quants of a block: scales, then mins, then a factor (see unpack.py). f32, but i32 are
         scales that a factor belongs to, and come before the quants.
         """
 
@@ -44,7 +44,7 @@ BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]  # words, th
 
 
 def opens_file(e: Generic, name: str) -> bool:
-    """Whether rows as the file has them are opened so; else one by one."""
+    """True if this module opens rows as the file has them; otherwise they are opened one by one."""
     if not (e.level.tile_offset and e.level.wide_quants):
         return False
     return name in OPENERS or (name in BLOCK_OPENERS and e.level.tile_rows == WIDE_GROUP)

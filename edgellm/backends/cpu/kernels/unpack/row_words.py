@@ -96,7 +96,7 @@ class FileBlocks:
         return self.e.from_f16(self._part(offset, I16))
 
     def _part(self, offset: int, element: Any) -> Value:
-        """What lies in the first 16 bytes."""
+        """A part of the first 16 bytes."""
         return _shifted(self.e, self._first[offset // 4], offset % 4 * 8, element)
 
 

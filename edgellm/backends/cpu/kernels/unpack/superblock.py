@@ -32,7 +32,7 @@ START_SECTION = 2  # of a block's activations at ISA levels with a `tile_offset`
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type needs at an ISA level: vectors of scales and of mins for each superblock, and what its quants are like."""
+    """A type's layout at an ISA level: vectors of scales and mins per superblock, range and sign of its quants."""
 
     n_scales: int
     n_mins: int
@@ -68,8 +68,8 @@ def shape_of(name: str, instructions: type[Generic]) -> Shape:
 
 
 def folded(shape: Shape, level: Level) -> Shape:
-    """What a panel has of a type. Small quants times the whole scales of their half blocks are bytes as well: of these there is one
-    dot product for a block, and their factor is its scale. Where they have an offset they are minus that, as the largest is 128.
+    """The layout of a type in a panel. Small quants times the integer scales of their half blocks fit bytes as well: a block
+    then takes one dot product, whose factor is its scale. Where they have an offset they are minus that, as the largest is 128.
     """
     if level.dot == "signed" and shape.n_factors and shape.most <= SMALL_QUANTS:
         return replace(shape, n_scales=1, n_factors=0, most=128, offset=0, signed=True, folded=True)
@@ -120,7 +120,7 @@ def sums_section(index: int, n: int) -> int:
 
 
 def sums_of(e: Generic, shape: Shape, number: Callable[[Any, int], Value]) -> list[Value]:
-    """What mins of tiles and lanes are multiplied with: minus the sums of a block's activations. `number(element, section)`: one of
+    """Factors of the mins of tiles and lanes: minus the sums of a block's activations. `number(element, section)`: one of
     its numbers, as traits.py has them.
     """
     if not e.level.tile_offset:
@@ -136,7 +136,7 @@ def mins_of(e: Generic, mins: Sequence[Value]) -> list[Value]:
 
 
 def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable[[Any, int], Value]) -> Value | None:
-    """What the dots of quants with an offset start from, of a block, its first half or its second; `number`: see `sums_of`."""
+    """Initial sums of dot products of quants with an offset, of a block, its first half or its second; `number`: see `sums_of`."""
     if not shape.offset:
         return None
     if not e.level.tile_offset:
@@ -147,7 +147,7 @@ def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable
 
 
 def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
-    """What a dot product starts from: offset (a power of two) * negative sums of activation quants."""
+    """The initial sum of a dot product: offset (a power of two) * negative sums of activation quants."""
     return e.b.shl(sums, offset.bit_length() - 1)
 
 
@@ -223,8 +223,8 @@ def superblock_step(
 def superblock_dots(
     e: Generic, shape: Shape, superblock: Superblock, n_columns: int, blocks: int = BLOCKS
 ) -> Callable[[Value], list[Value]]:
-    """What gives the integer sums of one superblock with each of some columns, for `superblock_weighed`, from the address of its
-    quants.
+    """A function from the address of a superblock's quants to its integer sums with each of some columns, for
+    `superblock_weighed`.
     """
     quads, kind = range(blocks // e.level.together), vector(I8, 16 * e.level.together)
 
@@ -257,7 +257,7 @@ def offset_of(shape: Shape, superblock: Superblock, n_columns: int) -> int:
 
 
 def _by_signs(superblock: Superblock, n_columns: int) -> bool:
-    """Whether activations take the signs of the weights, as those of one column do."""
+    """True if activations take the signs of the weights, as those of one column do."""
     return isinstance(superblock, SignedSuperblock) and n_columns == 1
 
 

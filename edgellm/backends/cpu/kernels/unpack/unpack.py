@@ -1,4 +1,4 @@
-"""How each block type opens up: a superblock of 256 weights as quants, scales and mins, written as IR. One function per type.
+"""Unpackers of the block types: a superblock of 256 weights as quants, scales and mins, written as IR. One function per type.
 
 Layouts: ggml-common.h of llama.cpp. A value is scale * (quant - offset) - minimum, in f32 and in this order, as the codecs have it.
 Quants come by halves of blocks, because that is how nibbles lie: the first (or second) 16 quants of as many blocks as fill a
@@ -312,7 +312,7 @@ def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]
 
 
 def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[int, int]], int, int], Value]:
-    """What takes a bit of each quant of some half blocks (block, half) to a place: 32 bytes have a bit for each block."""
+    """A function that moves a bit of each quant of some half blocks (block, half) to a place: 32 bytes have a bit per block."""
 
     @cache
     def moved(half: int) -> Value:  # of blocks that lie apart the last four's bits go to the places of the first

@@ -1,4 +1,4 @@
-"""How the IQ types with grids open up, written as IR: see unpack.py. Points come from tables, eight (or four) quants at a time.
+"""Unpackers of the IQ types with grids, written as IR: see unpack.py. Points come from tables, eight (or four) quants at a time.
 
 Of all signs of a superblock a vector is made first, a bit for each quant in the order of quants; sums of one column then take the
 activations with these signs and the points as they are in the table.

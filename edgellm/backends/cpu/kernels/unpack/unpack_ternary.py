@@ -1,4 +1,4 @@
-"""How types of one bit, of two and of base 3 open up, and NVFP4, written as IR: see unpack.py."""
+"""Unpackers of types of one bit, of two and of base 3, and of NVFP4, written as IR: see unpack.py."""
 
 from __future__ import annotations
 
