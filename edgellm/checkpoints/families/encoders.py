@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any  # of parsed JSON
 
 import numpy as np
@@ -172,41 +173,44 @@ def t5(config: Config) -> dict[str, object]:
     }
 
 
+RANKING = Family(
+    "bert",
+    ("bert, ranking",),
+    BERT,
+    BERT_ENDS | BERT_RANKING,
+    activations=("gelu",),
+    reads=EPSILON,
+    keys=seeing,
+    only=ABSOLUTE,
+    skipped=OF_MASKS,
+)
+MODERN_BERT_RANKING = Family(
+    "modern-bert",
+    ("modernbert, ranking",),
+    MODERN,
+    MODERN_ENDS | MODERN_RANKING,
+    activations=("gelu",),
+    keys=modern,
+    reads=MODERN_READS,
+    only=NO_BIASES | {"classifier_pooling": ("mean",)},
+)
+
 FAMILIES = (
-    Family(
-        "bert",
-        ("bert",),
-        BERT,
-        BERT_ENDS,
-        activations=("gelu",),
-        reads=EPSILON,
-        keys=seeing,
-        only=ABSOLUTE,
+    replace(
+        RANKING,
+        model_types=("bert",),
+        outer=BERT_ENDS,
         skipped=OF_MASKS + POOLER,
         instead=lambda config: (
             "bert, jina" if config.get("position_embedding_type") == "alibi" else "bert, ranking" if ranks(config) else ""
         ),
     ),
-    Family(
-        "bert",
-        ("bert, ranking",),
-        BERT,
-        BERT_ENDS | BERT_RANKING,
-        activations=("gelu",),
-        reads=EPSILON,
-        keys=seeing,
-        only=ABSOLUTE,
-        skipped=OF_MASKS,
-    ),
-    Family(
-        "bert",
-        ("roberta", "xlm-roberta", "camembert"),
-        BERT,
-        BERT_ENDS | ROBERTA_RANKING,
-        activations=("gelu",),
-        reads=EPSILON,
+    RANKING,
+    replace(
+        RANKING,
+        model_types=("roberta", "xlm-roberta", "camembert"),
+        outer=BERT_ENDS | ROBERTA_RANKING,
         keys=roberta,
-        only=ABSOLUTE,
         skipped=OF_MASKS + POOLER,
         pieces={"position_embd": (Piece(rows=positions),)},
         defaults={"pad_token_id": 1},
@@ -254,28 +258,15 @@ FAMILIES = (
         pieces={"ffn_up_exps": (Piece(shape=by_expert),), "ffn_down_exps": (Piece(shape=by_expert, turned=True),)},
         skipped=OF_MASKS + POOLER + r"|.*\.mlp\.experts\.bias",
     ),
-    Family(
-        "modern-bert",
-        ("modernbert",),
-        MODERN,
-        MODERN_ENDS,
-        activations=("gelu",),
-        keys=modern,
-        reads=MODERN_READS,
+    replace(
+        MODERN_BERT_RANKING,
+        model_types=("modernbert",),
+        outer=MODERN_ENDS,
         only=NO_BIASES,
         skipped=OF_MASKS + r"|head\..*|decoder\..*",
         instead=lambda config: "modernbert, ranking" if ranks(config) else "",
     ),
-    Family(
-        "modern-bert",
-        ("modernbert, ranking",),
-        MODERN,
-        MODERN_ENDS | MODERN_RANKING,
-        activations=("gelu",),
-        keys=modern,
-        reads=MODERN_READS,
-        only=NO_BIASES | {"classifier_pooling": ("mean",)},
-    ),
+    MODERN_BERT_RANKING,
     Family("eurobert", ("eurobert",), INNER, OUTER, keys=seeing, skipped=OF_MASKS),
     Family(
         "t5encoder",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any  # of parsed JSON
 
 import numpy as np
@@ -170,8 +171,21 @@ SPLIT = BOTH_EXPERTS | {
     "ssm_conv1d": CONVOLUTION,
     "ssm_a": DECAY,
 }
-NORMS = frozenset({"ssm_norm"})
-QUARTER = {"partial_rotary_factor": 0.25}
+QWEN3_NEXT = Family(
+    "qwen3next",
+    ("qwen3_next",),
+    DELTA,
+    bare=DELTA_BARE,
+    pieces=SPLIT,
+    keys=delta,
+    refuses=other_graph,
+    norms_from_zero=True,
+    kept_norms=frozenset({"ssm_norm"}),
+    shifted_in_mlx=True,
+    turns_part=True,
+    defaults={"partial_rotary_factor": 0.25},
+)
+QWEN35_DENSE = replace(QWEN3_NEXT, architecture="qwen35", model_types=("qwen3_5_text", "qwen3_5"), pieces=QWEN35)
 
 FAMILIES = (
     Family(
@@ -195,46 +209,7 @@ FAMILIES = (
         reads={"rms_norm_eps": ("norm_eps",)},
         only={"conv_bias": (False,), "norm_topk_prob": (True,)},
     ),
-    Family(
-        "qwen3next",
-        ("qwen3_next",),
-        DELTA,
-        bare=DELTA_BARE,
-        pieces=SPLIT,
-        keys=delta,
-        refuses=other_graph,
-        norms_from_zero=True,
-        kept_norms=NORMS,
-        shifted_in_mlx=True,
-        turns_part=True,
-        defaults=QUARTER,
-    ),
-    Family(
-        "qwen35",
-        ("qwen3_5_text", "qwen3_5"),
-        DELTA,
-        bare=DELTA_BARE,
-        pieces=QWEN35,
-        keys=delta,
-        refuses=other_graph,
-        norms_from_zero=True,
-        kept_norms=NORMS,
-        shifted_in_mlx=True,
-        turns_part=True,
-        defaults=QUARTER,
-    ),
-    Family(
-        "qwen35moe",
-        ("qwen3_5_moe_text", "qwen3_5_moe"),
-        DELTA,
-        bare=DELTA_BARE,
-        pieces=QWEN35,
-        keys=delta,
-        refuses=other_graph,
-        norms_from_zero=True,
-        kept_norms=NORMS,
-        shifted_in_mlx=True,
-        turns_part=True,
-        defaults=QUARTER,
-    ),
+    QWEN3_NEXT,
+    QWEN35_DENSE,
+    replace(QWEN35_DENSE, architecture="qwen35moe", model_types=("qwen3_5_moe_text", "qwen3_5_moe")),
 )
