@@ -1,7 +1,9 @@
-"""Prints files, lines and Python tokens by folder, and how they differ from a commit: scripts/size.py [--summary] [COMMIT]
+"""Prints files, lines and Python tokens by folder, and how they differ from a commit.
+
+    python scripts/size.py [--summary] [--without PATH ...] [COMMIT]
 
 Tokens are counted without comments, docstrings and line breaks, so that formatting does not change them. COMMIT is HEAD^ unless
-given.
+given. --without leaves folders and files out on both sides, so that old rooms can be compared without new features.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import io
 import subprocess
 import tarfile
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,10 +66,12 @@ def committed(commit: str) -> Iterator[tuple[str, str]]:
                 yield member.name, content.read().decode()
 
 
-def by_folder(files: Iterator[tuple[str, str]]) -> dict[str, Size]:
-    """Sizes of all folders with the ones below them."""
+def by_folder(files: Iterator[tuple[str, str]], without: Sequence[str]) -> dict[str, Size]:
+    """Sizes of all folders with the ones below them, but for the paths `without`."""
     sizes: dict[str, Size] = {}
     for name, text in files:
+        if any(Path(name).is_relative_to(path) for path in without):
+            continue
         size = size_of(text)
         for folder in Path(name).parents:
             sizes[folder.as_posix()] = sizes.get(folder.as_posix(), Size()).plus(size)
@@ -82,8 +86,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", default="HEAD^")
     parser.add_argument("--summary", action="store_true", help="the last line only")
+    parser.add_argument("--without", nargs="+", default=[], metavar="PATH", help="folders and files that do not count")
     options = parser.parse_args()
-    now, before = by_folder(present()), by_folder(committed(options.commit))
+    now, before = by_folder(present(), options.without), by_folder(committed(options.commit), options.without)
     if not options.summary:
         print(f"{'folder':32} {'files':>7} {'':>6} {'lines':>9} {'':>7} {'tokens':>9} {'':>8}")
         for folder in sorted(set(now) | set(before)):
