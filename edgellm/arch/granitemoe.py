@@ -1,4 +1,4 @@
-"""granitemoe: Granite 3 with experts; all else as granite has it."""
+"""granitemoe: Granite 3 with experts; the graph of granite."""
 
 from __future__ import annotations
 

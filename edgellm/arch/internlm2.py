@@ -1,4 +1,4 @@
-"""internlm2: InternLM 2 and 2.5; all as llama has it, queries, keys and values split by the converter."""
+"""internlm2: InternLM 2 and 2.5; the graph of llama; the converter splits queries, keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lfm2moe: LFM2 with experts; all else as lfm2 has it."""
+"""lfm2moe: LFM2 with experts; the graph of lfm2."""
 
 from __future__ import annotations
 

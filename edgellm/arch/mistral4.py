@@ -1,4 +1,4 @@
-"""mistral4: Mistral Small 4; what deepseek2 is."""
+"""mistral4: Mistral Small 4; the graph of deepseek2."""
 
 from __future__ import annotations
 

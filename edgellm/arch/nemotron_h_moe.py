@@ -1,4 +1,4 @@
-"""nemotron_h_moe: Nemotron 3 Nano and Super; all else as nemotron_h has it."""
+"""nemotron_h_moe: Nemotron 3 Nano and Super; the graph of nemotron_h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""qwen3vlmoe: Qwen3-VL with experts, without images; all else as qwen3moe has it."""
+"""qwen3vlmoe: Qwen3-VL with experts, without images; the graph of qwen3moe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""xverse: XVERSE; what llama is."""
+"""xverse: XVERSE; the graph of llama."""
 
 from __future__ import annotations
 

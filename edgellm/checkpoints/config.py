@@ -284,7 +284,7 @@ def _llama3(config: Settings, rope: Config, file: str, turned: Any) -> npt.NDArr
         low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
         old = float(rope["original_max_position_embeddings"])
         waves = 2.0 * math.pi * base ** (np.arange(0, dims, 2, dtype=np.float64) / dims)
-        kept = np.clip((old / waves - low) / (high - low or 1e-9), 0.0, 1.0)  # 1: as it is; 0: divided by the whole factor
+        kept = np.clip((old / waves - low) / (high - low or 1e-9), 0.0, 1.0)  # 1: unchanged; 0: divided by the factor
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise BadHParam(f"llama3's rope scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
     return (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)

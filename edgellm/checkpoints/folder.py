@@ -101,7 +101,7 @@ class MlxFolder(GGUFFile):
         )
 
     def _pad(self, name: str) -> None:
-        """The first row for tokens that the table lacks, as transformers has it."""
+        """The first row for tokens that the table lacks, as in transformers."""
         info, tokens, source = self.tensors[name], self.tensors.get("token_embd.weight"), self._sources[name]
         if tokens is not None and len(info.shape) == 2 and 0 < info.shape[0] < tokens.shape[0] and info.type.origin != MLX:
             rows = np.arange(tokens.shape[0])

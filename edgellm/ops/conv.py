@@ -22,7 +22,7 @@ def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
     if inputs[0].n != node.n:
         yield f"gives {node.n} from inputs of {inputs[0].n}"
     if node.rows != "T":
-        yield "goes on from every token, so it needs all rows"
+        yield "updates its state with every token, so it needs all rows"
     if state >= len(graph.states) or graph.states[state] != RecurrentSpec((size - 1, node.n)):
         yield f"names state {state}, which is not the newest {size - 1} inputs"
 

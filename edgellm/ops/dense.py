@@ -258,7 +258,7 @@ def _glu(run: Run, node: Node, gate: Array, up: Array) -> Array:
 
 
 def xielu(g: Builder, x: Value, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Value:
-    """xIELU (Huang and Schlag 2025), its numbers as checkpoints have them: see `xielu_numbers`.
+    """xIELU (Huang and Schlag 2025), its numbers as checkpoints store them: see `xielu_numbers`.
 
     beta x + alpha_p x^2 for x > 0, else beta x + alpha_n (expm1(min(x, eps)) - x); between eps, about -1e-6, and 0 x counts as eps.
     """
@@ -314,7 +314,7 @@ def _slice(run: Run, node: Node, x: Array) -> Array:
 
 
 def clamp(g: Builder, x: Value, limit: float | None) -> Value:
-    """x within +-limit; as it is where there is none."""
+    """x clamped to +-limit; unchanged where that is None."""
     return x if limit is None else g.emit("clamp", (x,), g.n(x), limit=limit)
 
 

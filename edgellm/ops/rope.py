@@ -17,7 +17,7 @@ def rope(g: Builder, x: Value, spec: RopeSpec, heads: int) -> Value:
 
 
 def at_sink_positions(node: Node) -> Node | None:
-    """The same rotation by where a query stands for the keys of sinks; None for any other op."""
+    """The same rotation by a query's position relative to the keys of sinks; None for other ops."""
     if node.op != "rope":
         return None
     return replace(node, attrs=MappingProxyType({**node.attrs, "positions": "sink"}))

@@ -119,7 +119,7 @@ def wkv7(
     By head, with dim = n / heads and S (dim of v, dim of k), zeros at first: kk = k * k_k, divided by its length; a = sigmoid(a);
     k *= 1 + (a - 1) * k_a; S = S diag(exp(-sigmoid(w) / sqrt(e))) - (S kk) (kk * a)' + v k'; y = S r; then y is made of mean 0 and
     variance 1, times weight plus bias of `name`_ln, and v times the sum of r * k * r_k is added. `first`: the values of the first
-    layer and v's gate before its sigmoid: v += (first - v) * gate. Weights (n,): `name`_k_k, _k_a, _r_k and _ln; y stays as it is
+    layer and v's gate before its sigmoid: v += (first - v) * gate. Weights (n,): `name`_k_k, _k_a, _r_k and _ln; y is unchanged
     where the file has no _ln.
     """
     state = g.state(RecurrentSpec((heads, g.n(v) // heads, g.n(k) // heads), factors=g.n(k)))

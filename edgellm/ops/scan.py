@@ -20,7 +20,7 @@ def softplus(x: Array) -> Array:
 def check_state(node: Node, graph: Graph, shape: tuple[int, ...], factors: int = 0) -> Iterator[str]:
     state = integer(node, "state", least=0)
     if node.rows != "T":
-        yield "goes on from every token, so it needs all rows"
+        yield "updates its state with every token, so it needs all rows"
     if state >= len(graph.states) or graph.states[state] != RecurrentSpec(shape, factors=factors):
         yield f"names state {state}, which is not of shape {shape}"
 

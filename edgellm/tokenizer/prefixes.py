@@ -1,4 +1,4 @@
-"""Which tokens a text goes on with: lengths to try at a place, so that vocabularies need no trie of Python objects."""
+"""Tokens that a text continues with: lengths to try at a position, so that vocabularies need no trie of Python objects."""
 
 from __future__ import annotations
 

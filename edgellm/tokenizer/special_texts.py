@@ -73,7 +73,7 @@ FILL_IN_ROLES = {
     "separator": ("<|file_sep|>", "<file_sep>", "<|file_separator|>", "<filename>", "<|filename|>"),
 }
 
-# Those after which a completion goes on into the next file: they end a generation too.
+# Those after which a completion runs into the next file: they end a generation too.
 FILL_IN_END = frozenset(text for role in ("pad", "repository", "separator") for text in FILL_IN_ROLES[role])
 FILL_IN = frozenset(text for role in ("prefix", "suffix", "middle") for text in FILL_IN_ROLES[role])
 

@@ -109,7 +109,7 @@ class Tokenizer:
         return TokenType(self.vocabulary.types[self._checked(token)])
 
     def token_text(self, token: int) -> str:
-        """A token's text as the file has it."""
+        """A token's text in the file."""
         return self.vocabulary.texts[self._checked(token)]
 
     def token_id(self, text: str) -> int | None:

@@ -172,7 +172,7 @@ class CpuExecutable:
         if self._pool is None:
             raise BackendError("this model is closed.")
         self._pool.settle()
-        self._pool.state = batch.segments  # an interrupted plan goes on writing to their states
+        self._pool.state = batch.segments  # an interrupted plan keeps writing to their states
         self._plan.step.fill(batch)
         return self._pool, "decode" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "batch"
 

@@ -162,7 +162,7 @@ class AttentionWork:
 
 
 class StepBlock:
-    """The step block and the arrays that it stands for. Records hold their addresses; `fill` changes their contents."""
+    """The step block and the arrays that it describes. Records hold their addresses; `fill` changes their contents."""
 
     def __init__(self, layout: MemoryLayout, max_tokens: int, max_outputs: int, max_segments: int) -> None:
         self.words = np.zeros(abi.STEP_WORDS, np.int64)

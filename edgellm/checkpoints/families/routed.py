@@ -209,7 +209,7 @@ def none_slides(config: Config) -> str:
 
 
 BY_TURNS = tuple(enumerate(("ffn_gate_exps", "ffn_up_exps")))
-GATES_AND_PRODUCTS = {  # by turns, of experts that multiply from the left (MXFP4) or from the right
+GATES_AND_PRODUCTS = {  # interleaved, of experts that multiply from the left (MXFP4) or from the right
     "ffn_gate_up_exps": tuple(Piece(name, every_second(i)) for i, name in BY_TURNS),
     "ffn_gate_up_exps.bias": tuple(Piece(name, columns=every_second(i, axis=-1)) for i, name in BY_TURNS),
     "ffn_turned_exps": tuple(Piece(name, columns=every_second(i, axis=-1), turned=True) for i, name in BY_TURNS),

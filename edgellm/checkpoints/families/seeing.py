@@ -26,7 +26,7 @@ def sections(config: Config) -> dict[str, object]:
 
 
 def deep(config: Config) -> dict[str, object]:
-    """Qwen3-VL's images enter several layers; llama.cpp wants to know how many."""
+    """Qwen3-VL's images enter several layers; llama.cpp needs their number."""
     eyes = config.get("vision_config") or {}
     return sections(config) | {"n_deepstack_layers": len(eyes.get("deepstack_visual_indexes") or ())}
 

@@ -1,6 +1,6 @@
 """Checkpoints whose matrices have scales beside them: gpt-oss's MXFP4, 8-bit floats, and BitNet's packed thirds.
 
-MXFP4 stays as it is, in GGUF's order of nibbles; 8-bit floats become BF16, rounded once; three values and a scale float32.
+MXFP4 is kept, in GGUF's order of nibbles; 8-bit floats become BF16, rounded once; three values and a scale float32.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def integer(node: Node, attr: str) -> int:
 
 
 def float_of(node: Node, attr: str) -> int:
-    """A float attribute as a record has it."""
+    """A float attribute as the word of a record."""
     return float_word(cast(float, node.attrs[attr]))
 
 

@@ -21,7 +21,7 @@ i64, void = types.int64, types.void
 
 
 def row(variant: str) -> Any:
-    """row(dim): bytes of a row, as memory/kv_types.py has it."""
+    """row(dim): bytes of a row, as memory/kv_types.py defines it."""
     size, quants = {"f32": 4, "f16": 2}.get(variant, 0), quant_bytes(variant)
 
     @inline

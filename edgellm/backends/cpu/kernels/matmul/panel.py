@@ -83,8 +83,8 @@ def unpack_group(
     pass_bytes: Value,
 ) -> None:
     """A group of rows of k weights, `row_bytes` apart, to a panel, which has their `folded` shape: records of their blocks j are
-    at `out` + j * `pass_bytes`. `rows` is space for a superblock of them. Only `left` rows exist; the last of them stands for those
-    that do not.
+    at `out` + j * `pass_bytes`. `rows` is space for a superblock of them. Only `left` rows exist; missing ones repeat the last of
+    them.
     """
     b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
     whole = b.sdiv(k, SUPERBLOCK)

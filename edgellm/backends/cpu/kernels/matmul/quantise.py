@@ -61,7 +61,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
-    """Writes one block of one of some rows; whoever has the last block clears those after it. `whole_tiles`: see traits.py."""
+    """Writes one block of one of some rows; the thread with the last block clears those after it. `whole_tiles`: see traits.py."""
     whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.single_column == "apart"
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK  # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))

@@ -96,8 +96,8 @@ def _lanes(e: Generic, values: Sequence[float], kind: Any = V16I) -> Value:
 
 
 def _bits(e: Generic, words: Value, shifts: Sequence[int], masks: Sequence[int]) -> Value:
-    """(words >> shift) & mask of each lane, with a shift and a mask for each block; shift < 0: to the left. Bits may come round,
-    where a mask lets them.
+    """(words >> shift) & mask of each lane, with a shift and a mask for each block; shift < 0: to the left. It may be a rotation:
+    the mask clears bits that wrap around.
     """
     if min(shifts) < 0 < max(shifts):
         words = e.call("llvm.fshr.v16i32", V16I, words, words, _lanes(e, [shift % 32 for shift in shifts]))

@@ -14,7 +14,7 @@ COUNT = abi.N_TOKENS * 8
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    """Threads share the rows; a row that no vector stands for is copied."""
+    """Threads share the rows; a row without a vector is copied."""
     load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
     arguments = INJECT.reader(isa, "step x x_stride out out_stride which rows n")
     added = variant == "add"

@@ -178,7 +178,7 @@ def offset_table(values: Sequence[int], offset: int) -> list[int]:
 
 
 def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Turned | None = None) -> Superblock:
-    """Quants of the IQ4 table, at these indices; offset where the ISA level likes that better than signed ones."""
+    """Quants of the IQ4 table, at these indices; with an offset where the ISA level multiplies unsigned quants faster."""
     offset = 128 if e.level.wide_quants else 0
     table = offset_table(IQ4_VALUES, offset)
     return Superblock(
@@ -288,7 +288,7 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
         return e.b.and_(e.b.lshr(word, shift), mask)
 
     def eight(low: Value, high: Value) -> Value:
-        """f32x8 of the bytes of two words. Integer superblocks put them together: those of vectors have enough to do."""
+        """f32x8 of the bytes of two words. Integer units combine them: vector units are the bottleneck."""
         both = e.b.or_(e.b.zext(low, I64), e.b.shl(e.b.zext(high, I64), 32))
         return e.b.sitofp(e.b.zext(e.cast(both, V8B), V8I), V8F)
 

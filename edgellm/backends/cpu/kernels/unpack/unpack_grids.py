@@ -83,7 +83,7 @@ def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Quants:
 
 
 def _signed(e: Generic, sizes: Quants, negative: Quants, scales: Sequence[Value], widest: int) -> Superblock:
-    """Sizes and signs put together; offset where the ISA level likes that better than signed quants."""
+    """Sizes and signs put together; with an offset where the ISA level multiplies unsigned quants faster."""
     offset = 128 if e.level.wide_quants else 0
     sizes = cache(sizes)
 
