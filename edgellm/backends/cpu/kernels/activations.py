@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from edgellm.backends.cpu.simd.base import Value
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.ops.dense import GATES_OF_PRODUCTS
 
-Value = Any  # ir.Value: llvmlite has no static types
 assert GATES_OF_PRODUCTS == ("silu", "gelu")  # the numbers 1 and 2 of `gate`
 
 

@@ -12,6 +12,7 @@ from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic
 
 # Any below: neither numba nor llvmlite has static types; an IR value is `ir.Value`, a Numba type `types.Type`.
+Value = Any  # ir.Value
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 ELEMENTS: dict[str, Any] = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}

@@ -11,9 +11,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, Builder, constant, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, Builder, Value, constant, vector
 
-Value = Any  # ir.Value: llvmlite has no static types
 Load = Callable[[], Value]
 V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8, 32)
 

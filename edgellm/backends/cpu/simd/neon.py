@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from llvmlite import ir
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, vector
+from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, Value, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
 
-Value = Any  # ir.Value: llvmlite has no static types
 V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
 
 

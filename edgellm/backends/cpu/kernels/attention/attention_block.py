@@ -26,11 +26,10 @@ from edgellm.backends.cpu.kernels.inline import outline
 from edgellm.backends.cpu.kernels.prefetch import TO_FIRST
 from edgellm.backends.cpu.ops.attention import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.memory.kv_types import QUANTISED
 
-Value = Any  # ir.Value: llvmlite has no static types
 INTEGERS = (*QUANTISED, INT16)  # forms of keys and values that are multiplied as integers
 WIDE = vector(F32, 2 * LANES)
 BLOCKS_AHEAD = 1 if TO_FIRST else 2  # that keys are fetched, and values one less: two would not fit a first-level cache

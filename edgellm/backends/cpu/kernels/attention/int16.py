@@ -6,7 +6,6 @@ A block of dims has a scale. At ISA levels with sixteen float lanes two rows of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -15,10 +14,9 @@ from edgellm.backends.cpu.kernels.attention import kv_quants
 from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, Form
 from edgellm.backends.cpu.kernels.attention.parts import BLOCK, FACTORS, LANES, ROW, fetch, split, variables
 from edgellm.backends.cpu.kernels.prefetch import LINE
-from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 LARGEST_WEIGHT = 32767.0  # sums of 32 products with bytes fit i32
 
 

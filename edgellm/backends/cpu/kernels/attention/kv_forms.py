@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgellm.backends.cpu.simd.base import F32, I16, vector
+from edgellm.backends.cpu.simd.base import F32, I16, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 LANES, SCALE_BYTES = 8, 2
 INT16 = "i16"  # of a block of keys or values: their quants, row by row, and then for each block of dims their f32 scales
 

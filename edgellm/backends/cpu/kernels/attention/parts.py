@@ -10,9 +10,9 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.prefetch import KV_TO_FIRST, LINE
+from edgellm.backends.cpu.simd.base import Value
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 BLOCK, LANES, ENTRY = abi.ATTENTION_BLOCK, 8, abi.ATTENTION_ENTRY
 ROW = BLOCK * 4  # bytes of a query's scores
 FACTORS = abi.ATTENTION_SCORES - LANES * 4  # where the factors stand

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from numba import types
 
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.attention import ROPE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, vector
+from edgellm.backends.cpu.simd.base import F32, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 PAIRS = 8  # that are rotated at once
 
 

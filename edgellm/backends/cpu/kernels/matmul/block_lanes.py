@@ -31,11 +31,10 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     weighed,
 )
 from edgellm.backends.cpu.kernels.unpack.unpack import BLOCK_OF
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic, Load
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 LANE = tuple(BLOCK_OF.index(block) for block in range(BLOCKS))  # block -> its lane
 COLUMNS = 16  # at most at a time; their sums are COLUMNS x 8 rows x 8 blocks
 ROWS = 8

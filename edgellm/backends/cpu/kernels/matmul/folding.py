@@ -7,13 +7,11 @@ multiples of a scale, so the tables of four rows fill 128 bits. A third bit, of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack.unpack import Superblock
-from edgellm.backends.cpu.simd.base import I8, vector
+from edgellm.backends.cpu.simd.base import I8, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 THIRD = 4  # offset of quants of three bits
 
 

@@ -27,11 +27,10 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     sums_section,
     weighed,
 )
-from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
-Value = Any  # ir.Value: llvmlite has no static types
 Order = Literal["natural", "apart", "lanes"]  # see traits.py: of one or two rows, at ISA levels with `rows_apart`, of more
 AT_ONCE = 4  # columns that are multiplied while a superblock is opened
 AHEAD = 1 << 13  # bytes after the next superblock that are prefetched meanwhile

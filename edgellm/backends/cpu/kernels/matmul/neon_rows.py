@@ -28,12 +28,11 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     weighed,
 )
 from edgellm.backends.cpu.kernels.unpack.unpack import Superblock
-from edgellm.backends.cpu.simd.base import I64
+from edgellm.backends.cpu.simd.base import I64, Value
 from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4F, V4I, Neon
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 Load = Callable[..., Value]  # (block, half)
 GROUP = 4  # blocks whose sums make a vector
 GROUPS = BLOCKS // GROUP

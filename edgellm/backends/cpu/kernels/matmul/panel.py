@@ -33,11 +33,10 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     weighed,
 )
 from edgellm.backends.cpu.levels import Level
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 X_RECORD = TILE_COLUMNS * (BLOCK + 16)  # bytes of a block of a tile of activations
 X_SECTIONS = TILE_COLUMNS * BLOCK  # where its d begin, then the sums
 

@@ -13,11 +13,9 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul.panel import X_RECORD, X_SECTIONS, quants_at, record_bytes, sign_sums, starts_at
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, accumulator_init, sums_section, weighed
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 GROUP_COLUMNS = 4  # of a tile that groups are multiplied by at once
 

@@ -16,11 +16,10 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul.panel import X_RECORD, add_to_totals, record_bytes, tile_block
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape
-from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
-Value = Any  # ir.Value: llvmlite has no static types
 GROUPS, TILES = 2, 2  # together, at most
 KEPT = 4  # products of each sum, in 16 KiB of the first-level cache
 

@@ -6,14 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 from edgellm.backends.cpu.kernels.matmul.panel import X_SECTIONS
-from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 
 def magnitude(e: Generic, value: Value) -> Value:

@@ -28,11 +28,10 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
 )
 from edgellm.backends.cpu.kernels.unpack.tables import hidden, put, room
 from edgellm.backends.cpu.kernels.unpack.unpack import Superblock
-from edgellm.backends.cpu.simd.base import I64
+from edgellm.backends.cpu.simd.base import I64, Value
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 SCALES_BYTES = BLOCKS * 4  # of a superblock, in each section of a row of activations
 
 

@@ -23,11 +23,10 @@ from edgellm.backends.cpu.kernels.unpack.superblock import (
     pair_weighed,
     raw_superblock_bytes,
 )
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
 
-Value = Any  # ir.Value: llvmlite has no static types
 PAIR = 2
 LANES = PAIR * BLOCKS
 FLOATS, INTEGERS = vector(F32, LANES), vector(I32, LANES)

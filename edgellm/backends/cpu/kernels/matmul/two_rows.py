@@ -11,11 +11,10 @@ from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, Turned, mins_of, open_superblock, turned_quants
 from edgellm.backends.cpu.kernels.unpack.unpack import BLOCK_OF, FP4_VALUES, IQ4_VALUES, mxfp4_scale, offset_table
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 ROWS = 2
 V4I, V16F, V16I, V64B = vector(I32, 4), vector(F32, 16), vector(I32, 16), vector(I8, 64)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -14,11 +13,9 @@ from edgellm.backends.cpu.kernels.unpack.row_words import InterleavedRows, There
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

@@ -9,11 +9,10 @@ from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack.unpack import UNPACK as SHARED
 from edgellm.backends.cpu.kernels.unpack.unpack import Quants, Superblock
-from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
+from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64, Value
 from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks
 from edgellm.backends.cpu.simd.neon import V4F, V4I, V8B, V8H, Neon
 
-Value = Any  # ir.Value: llvmlite has no static types
 ANCHOR = {"Q6_K": 192}  # where a pointer to a superblock best points: at what is loaded without an offset
 
 

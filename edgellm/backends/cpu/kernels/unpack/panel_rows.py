@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Protocol
 
 from edgellm.backends.cpu.kernels.unpack.row_words import InterleavedRows, RowWords, There
 from edgellm.backends.cpu.kernels.unpack.superblock import BLOCKS, mins_of
 from edgellm.backends.cpu.kernels.unpack.unpack import FP4_VALUES, IQ4_VALUES, mxfp4_scale, offset_table
-from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 from edgellm.formats.interleave import PACKED
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 
 class Target(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from numba import types
 
@@ -13,11 +12,10 @@ from edgellm.backends.cpu.kernels.unpack.panel_rows import bits, open_rows
 from edgellm.backends.cpu.kernels.unpack.row_words import FileRows
 from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import Value
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
 from edgellm.formats.interleave import PACKED, places
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
-from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 from edgellm.formats.interleave import places
 
-Value = Any  # ir.Value: llvmlite has no static types
 SMALL_BLOCK = 18  # bytes, of Q4_0 and IQ4_NL
 There = Callable[[int], AbstractContextManager[Any]]  # of a row's end: what is written within is done where a block exists
 

@@ -19,11 +19,10 @@ from edgellm.backends.cpu.kernels.unpack.openers import open_blocks
 from edgellm.backends.cpu.kernels.unpack.unpack import Superblock
 from edgellm.backends.cpu.kernels.unpack.unpack_grids import SignedSuperblock
 from edgellm.backends.cpu.levels import Level
-from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
-Value = Any  # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
 SMALL_QUANTS = 7  # up to which quants times their scales are bytes
 BLOCKS = SUPERBLOCK // BLOCK

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.simd.base import I16, I64
+from edgellm.backends.cpu.simd.base import I16, I64, Value
 from edgellm.backends.cpu.simd.generic import Generic
-
-Value = Any  # ir.Value: llvmlite has no static types
 
 
 def table(e: Generic, name: str, entries: Sequence[int], bits: int) -> Value:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 Quants = Callable[[int, int], Value]
 Turned = Callable[[], list[Value]]
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)

@@ -15,11 +15,10 @@ import numpy as np
 
 from edgellm.backends.cpu.kernels.unpack.tables import Numbers, hidden, put, room, table
 from edgellm.backends.cpu.kernels.unpack.unpack import Quants, Superblock, _few, _half, _halves
-from edgellm.backends.cpu.simd.base import F64, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F64, I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 from edgellm.formats.codecs._grids import grid
 
-Value = Any  # ir.Value: llvmlite has no static types
 Index = Callable[[int], Value]  # of a point: in bytes of the table or by number
 V8H, V16H, V32H = vector(I16, 8), vector(I16, 16), vector(I16, 32)
 

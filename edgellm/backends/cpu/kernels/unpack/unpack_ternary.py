@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack.unpack import FP4_VALUES, Superblock, _few, _half, _halves, _near_place, _near_places
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
-Value = Any  # ir.Value: llvmlite has no static types
 V16H, V16F = vector(I16, 16), vector(F32, 16)
 
 
