@@ -31,7 +31,10 @@ def build_scaled(
     x = scale(g, model.embed(), keys.optional("embedding_scale") or embedding)
     for layer in model.layers():
         y = layer.norm(x, "attn_norm")
-        y = mamba2(g, layer.block, y, sizes, model.eps) if sizes and not layer.attends else layer.attention(*layer.qkv(y), rope)
+        if layer.attends or sizes is None:
+            y = layer.attention(*layer.qkv(y), rope)
+        else:
+            y = mamba2(g, layer.block, y, sizes, model.eps)
         x = add(g, x, scale(g, y, residual))
         y = layer.norm(x, "ffn_norm")
         x = add(g, x, scale(g, layer.moe(y) if experts else layer.gated_ffn(y), residual))

@@ -19,7 +19,7 @@ def build(keys: Keys, g: Builder) -> None:
     for layer in model.layers():
         q, k, v = layer.qkv(layer.norm(x))
         q = rms_norm(g, rope(g, q, turn, layer.heads.n), f"{layer.block}.attn_q_norm", model.eps, layer.heads.n, own="one")
-        k = layer.norm(rope(g, k, turn, layer.heads.n_kv), None, layer.heads.n_kv)
+        k = layer.norm(rope(g, k, turn, layer.heads.n_kv), groups=layer.heads.n_kv)
         x = add(g, x, layer.attention(q, k, v))
         x = add(g, x, layer.gated_ffn(layer.norm(x)))
         x = add(g, x, scaled_by(g, first, f"{layer.block}.layer_output_scale.weight", one=True))
