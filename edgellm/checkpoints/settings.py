@@ -167,10 +167,6 @@ def checked(config: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     return config
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
 class Settings(Mapping[str, Any]):
     """config.json. `given`: the keys that the file has; what is joined to it with | was not given."""
 

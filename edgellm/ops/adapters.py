@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgellm.graph import Builder, Graph, Node, Value
+from edgellm.graph import Graph, Node
 from edgellm.ops._spec import Array, OpSpec, Run, WeightUse
-
-
-def low_rank_add(g: Builder, low: Value, base: Value, name: str) -> Value:
-    """base + low @ W, with W (row length of low, row length of base): what a row of W adds lies side by side."""
-    return g.emit("low_rank_add", (low, base), g.n(base), (name,))
 
 
 def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -23,6 +18,7 @@ def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _low_rank_add(run: Run, node: Node, low: Array, base: Array) -> Array:
+    """base + low @ W, with W (row length of low, row length of base): the numbers that a row of W adds lie side by side."""
     return base + low @ run.weight(node.weights[0])
 
 

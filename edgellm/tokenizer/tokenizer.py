@@ -93,10 +93,6 @@ class Tokenizer:
         """True if `encode` puts an EOS (or separator) after a text."""
         return self._manners.end is not None
 
-    @property
-    def add_space_prefix(self) -> bool:
-        return self._encoder.space_prefix
-
     def is_control(self, token: int) -> bool:
         """True for tokens that text from users never becomes, and that decoding leaves out."""
         return token in self.vocabulary.control

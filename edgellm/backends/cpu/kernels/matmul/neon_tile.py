@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, accumulator_init, sums_section, weighed
-from edgellm.backends.cpu.simd.base import F32, I32, I64, Value, vector
+from edgellm.backends.cpu.simd.base import F32, I32, Value, vector
 from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4I, I8mm, Neon
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
 X_SECTIONS = TILE_COLUMNS * BLOCK  # of a record of activations: where its d begin, then the sums
-V4F, V2L = vector(F32, 4), vector(I64, 2)
+V4F = vector(F32, 4)
 
 
 def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range) -> list[Value]:
