@@ -17,8 +17,7 @@ def build(keys: Keys, g: Builder) -> None:
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
         given = x
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, gated_ffn(g, layer.block, layer.norm(x, "ffn_norm"), keys.n_embd, "silu"))
         x = add(g, x, routed_experts(g, layer.block, layer.norm(given, "ffn_norm_exps"), experts))
     model.logits(x)

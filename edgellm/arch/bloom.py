@@ -16,8 +16,7 @@ MAX_BIAS = 8.0  # of scores; files do not say it
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks with layer norms, one fused query-key-value tensor and a plain gelu feed-forward."""
-    heads = tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys))
-    model = Transformer(keys, g, layer_norm, heads=heads)
+    model = Transformer(keys, g, layer_norm, heads=tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys)))
     x = model.norm(model.embed(), "token_embd_norm")
     for layer in model.layers():
         y = layer.heads_output(*layer.fused_qkv(layer.norm(x, "attn_norm")))

@@ -14,7 +14,6 @@ def build(keys: Keys, g: Builder) -> None:
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         g.leave_out(f"{layer.block}.vis_")
-        q, k, v = layer.fused_qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -19,7 +19,6 @@ def build(keys: Keys, g: Builder) -> None:
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
         h = layer.norm(x, "attn_norm")
-        q, k, v = layer.qkv(h)
-        x = add(g, x, layer.attention(q, k, v, None if windows[layer.index] is None else rope, windows[layer.index]))
+        x = add(g, x, layer.attention(*layer.qkv(h), None if windows[layer.index] is None else rope, windows[layer.index]))
         x = add(g, x, layer.gated_ffn(h))
     model.logits(x, keys.number("logit_scale"))

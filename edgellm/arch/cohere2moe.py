@@ -25,8 +25,7 @@ def build(keys: Keys, g: Builder) -> None:
     for layer in model.layers(drafting):
         seen = window if slides[layer.index] else None
         h = layer.norm(x, "attn_norm")
-        q, k, v = layer.qkv(h)
-        x = add(g, x, layer.attention(q, k, v, rope if slides[layer.index] or layer.index < dense else None, seen))
+        x = add(g, x, layer.attention(*layer.qkv(h), rope if slides[layer.index] or layer.index < dense else None, seen))
         y = layer.gated_ffn(h) if layer.index < dense else layer.moe(h)
         x = add(g, x, scale(g, y, 0.5) if layer.index >= dense and experts.n_ff_shared else y)
     model.logits(x, keys.number("logit_scale"))

@@ -12,8 +12,7 @@ from edgellm.ops.norm import layer_norm
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention and softmax routing, whose weights sum to 1."""
-    experts = experts_of(keys, normalise=True)
-    model = Transformer(keys, g, layer_norm, experts=experts)
+    model = Transformer(keys, g, layer_norm, experts=experts_of(keys, normalise=True))
     limit, rope = keys.number("attention.clamp_kqv"), model.rope("neox")
     x = model.embed()
     for layer in model.layers():

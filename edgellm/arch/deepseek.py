@@ -18,8 +18,7 @@ def build(keys: Keys, g: Builder, *, style: Literal["norm", "neox"] = "norm") ->
     model = Transformer(keys, g, experts=experts)
     rope, x = model.rope(style), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         y = layer.norm(x, "ffn_norm")
         x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
     model.logits(x)

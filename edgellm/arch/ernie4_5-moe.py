@@ -16,8 +16,7 @@ def build(keys: Keys, g: Builder) -> None:
     dense, period = leading_dense(keys), keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS, default=1)
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         y = layer.norm(x, "ffn_norm")
         is_dense = layer.index < dense or (layer.index + 1) % period
         x = add(g, x, layer.gated_ffn(y) if is_dense else layer.moe(y))

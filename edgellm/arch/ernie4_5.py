@@ -13,7 +13,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g)
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

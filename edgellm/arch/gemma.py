@@ -16,7 +16,6 @@ def build(keys: Keys, g: Builder) -> None:
     rope = model.rope("neox")
     x = scale(g, model.embed(), math.sqrt(keys.n_embd))
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm"), "gelu"))
     model.logits(x)

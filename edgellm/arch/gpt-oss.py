@@ -24,7 +24,12 @@ def build(keys: Keys, g: Builder) -> None:
     sliding = sliding_layers(keys, PERIOD)
     x = model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope, window if sliding[layer.index] else None, f"{layer.block}.attn_sinks"))
+        x = add(
+            g,
+            x,
+            layer.attention(
+                *layer.qkv(layer.norm(x, "attn_norm")), rope, window if sliding[layer.index] else None, f"{layer.block}.attn_sinks"
+            ),
+        )
         x = add(g, x, layer.moe(layer.norm(x, "post_attention_norm")))
     model.logits(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.moe import experts_of, routes
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.transformer import Transformer, drafting_layers
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -19,6 +19,5 @@ def build(keys: Keys, g: Builder) -> None:
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
         q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.moe(y) if routes(g, layer.block) else layer.gated_ffn(y))
+        x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -19,8 +19,7 @@ MAX_BIAS = 8.0  # of scores; files do not say it
 
 def build(keys: Keys, g: Builder) -> None:
     """Post-norm blocks. Models of code normalise queries and keys, and add a block's input a second time."""
-    heads = tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys))
-    model = Transformer(keys, g, layer_norm, heads=heads)
+    model = Transformer(keys, g, layer_norm, heads=tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys)))
     x = typed_embedding(model)
     x = model.norm(x, "token_embd_norm")
     for layer in model.layers():

@@ -16,8 +16,7 @@ PERIOD = 4  # of files that do not list them: every fourth layer, the first one 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of normed heads, of which sliding layers may have others; models without a window see everything."""
     window, dense = sliding_window(keys), leading_dense(keys)
-    experts = experts_of(keys, gating="sigmoid", normalise=True, shared=1)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True, shared=1))
     slides = sliding_layers(keys, PERIOD, first=True)
     full = model.rope("neox")
     ropes = (full, sliding_rope(keys, model.dim_k, full.base))

@@ -17,8 +17,7 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g, experts=experts)
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope, window))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope, window))
         y = layer.norm(x, "ffn_norm")
         x = add(g, x, layer.moe(y) if experts else layer.gated_ffn(y))
     model.logits(x)

@@ -20,8 +20,7 @@ UNNORMED = 128  # experts of the size whose queries and keys have no norm (Maver
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks. Files whose window is 0 rotate in every layer, and see everything."""
     experts = replace(experts_of(keys, gating="sigmoid", normalise=False, shared=1), weighs_inputs=True)
-    heads = tuple(replace(head, chunked=True) for head in heads_of(keys))
-    model = Transformer(keys, g, heads=heads, experts=experts)
+    model = Transformer(keys, g, heads=tuple(replace(head, chunked=True) for head in heads_of(keys)), experts=experts)
     rope, windows = model.rope("norm"), layer_windows(keys, PERIOD, CHUNK)
     normed = experts.n != UNNORMED
     if normed:  # behind the rotation, whose magnitude it takes away; lengths stay as they are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgellm.arch.blocks.attention import layer_windows
-from edgellm.arch.blocks.moe import experts_of, routes
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.positions import sliding_rope
 from edgellm.arch.blocks.transformer import Transformer, drafting_layers
 from edgellm.graph import Builder
@@ -29,6 +29,5 @@ def build(keys: Keys, g: Builder) -> None:
         learned_sinks = f"{layer.block}.attn_sinks" if layer.has("attn_sinks") else None
         y = layer.heads_output(q, k, v, ropes[windows[layer.index] is not None], windows[layer.index], learned_sinks)
         x = add(g, x, layer.output(scale(g, y, scale_of_values)))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.moe(y) if routes(g, layer.block) else layer.gated_ffn(y))
+        x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -27,7 +27,6 @@ def build(keys: Keys, g: Builder) -> None:
     for layer in model.layers():
         slides = window is not None and layer.index % period != 0
         y = layer.norm(x, "attn_norm") if layer.has("attn_norm") else x
-        q, k, v = layer.fused_qkv(y)
-        x = add(g, x, layer.attention(q, k, v, rope_sliding if slides else rope_full, window if slides else None))
+        x = add(g, x, layer.attention(*layer.fused_qkv(y), rope_sliding if slides else rope_full, window if slides else None))
         x = add(g, x, layer.fused_gated_ffn(layer.norm(x, "ffn_norm"), "gelu_erf"))
     embedding(g, keys, model.norm(x, "output_norm"), ranked="mean", head="gelu_erf")

@@ -16,8 +16,7 @@ def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks with layer norms, one fused query-key-value tensor and a plain gelu feed-forward; biases are optional."""
     limit = keys.optional("attention.clamp_kqv")
     max_bias = keys.optional("attention.max_alibi_bias") or 0.0
-    heads = tuple(replace(head, max_bias=max_bias) for head in heads_of(keys))
-    model = Transformer(keys, g, layer_norm, heads=heads)
+    model = Transformer(keys, g, layer_norm, heads=tuple(replace(head, max_bias=max_bias) for head in heads_of(keys)))
     x = model.embed()
     if "position_embd.weight" in g.tensors:
         x = add(g, x, embed(g, "position_embd", keys.context_length, keys.n_embd, "positions"))

@@ -15,7 +15,6 @@ def build(keys: Keys, g: Builder) -> None:
     window = sliding_window(keys)
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.fused_qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope, window))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm")), rope, window))
         x = add(g, x, layer.fused_gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -22,7 +22,6 @@ def build(keys: Keys, g: Builder) -> None:
         raise keys.bad("expert_used_count", f"is {experts.k}, and SparseMixer takes 2")
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope, window))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope, window))
         x = add(g, x, routed_experts(g, layer.block, layer.norm(x, "ffn_norm"), experts))
     model.logits(x)

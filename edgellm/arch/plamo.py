@@ -14,7 +14,6 @@ def build(keys: Keys, g: Builder) -> None:
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         h = layer.norm(x, "attn_norm")
-        q, k, v = layer.qkv(h)
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(h), rope))
         x = add(g, x, layer.gated_ffn(h))
     model.logits(x)

@@ -14,7 +14,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g)
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.fused_qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, gated_ffn(g, layer.block, layer.norm(x, "ffn_norm"), max(layer.n_ff // 2, 1), "silu"))
     model.logits(x)

@@ -15,7 +15,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g, experts=experts)
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
         x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm"), gated=True))
     model.logits(x)

@@ -15,8 +15,7 @@ MAX_BIAS = 8.0  # of scores; files do not say it
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of attention and a silu-gated feed-forward."""
-    heads = tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys))
-    model = Transformer(keys, g, heads=heads)
+    model = Transformer(keys, g, heads=tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys)))
     x = model.embed()
     for layer in model.layers():
         y = layer.heads_output(*layer.qkv(layer.norm(x, "attn_norm")))

@@ -23,7 +23,6 @@ def build(keys: Keys, g: Builder) -> None:
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         router, seen = x, window if slides[layer.index] else None
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, None if window and seen is None else rope, seen))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), None if window and seen is None else rope, seen))
         x = add(g, x, routed_experts(g, layer.block, layer.norm(x, "ffn_norm"), experts, router))
     model.logits(x)

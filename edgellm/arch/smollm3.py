@@ -15,7 +15,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g)
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        x = add(g, x, layer.attention(q, k, v, rope if (layer.index + 1) % PERIOD else None))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope if (layer.index + 1) % PERIOD else None))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)
