@@ -1,7 +1,8 @@
 """Freezes a program that uses edgellm with PyInstaller, as one folder and as one file, and lets both answer where no Python is.
 
 The wheel is built and installed into a fresh environment, as an app's makers do it; the hook comes with the wheel. Each program
-opens a model by its path and the guide by its name, and must say what edgellm says unfrozen.
+opens a model by its path and the guide by its name, constrains answers, calls tools, embeds, runs on asyncio and resumes a session,
+and must say what edgellm says unfrozen.
 """
 
 from __future__ import annotations
@@ -17,13 +18,42 @@ from check_wheel import ROOT, build, run
 
 PYINSTALLER = "pyinstaller>=6.5,<7"
 PROGRAM = """\
+import asyncio
 import sys
+from typing import Literal
+
 import edgellm
+
+ASK = [{"role": "user", "content": "hello"}]
+
+
+def weather(city: Literal["Oslo", "Rome"]) -> str:
+    'The weather of a city.'
+    return f"rain in {city}"
+
 
 for name in sys.argv[1:]:
     with edgellm.load(name, context=128, threads=1) as model:
         print(edgellm.__version__, model.generate("Once", max_tokens=8, temperature=0).token_ids)
+with edgellm.load(sys.argv[1], context=512, threads=1) as model:
+    answer = model.generate("Once", schema={"type": "boolean"}, temperature=0)
+    print(answer.text, answer.parsed, model.generate("Once", choices=["yes", "no"], temperature=0).text)
+    called = model.chat(ASK, tools=[weather], tool_choice="required", max_tokens=200, temperature=0)
+    print([(call.name, sorted(call.arguments)) for call in called.tool_calls])
+    print(asyncio.run(model.agenerate("Once", max_tokens=8, temperature=0)).token_ids)
+    with model.session() as session:
+        session.generate("Once upon", max_tokens=4, temperature=0)
+        session.save("saved.session")
+    with model.resume("saved.session") as session:
+        print(session.n_tokens, session.generate("Once upon", max_tokens=4, temperature=0).stats.cached_tokens)
+with edgellm.load(sys.argv[1], pooling="mean", threads=1) as model:
+    print(model.embed(["one", "two"]).shape)
 """
+TEMPLATE = (
+    "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n"
+)
 SPEC = """\
 parts = Analysis(["app.py"])
 archive = PYZ(parts.pure)
@@ -43,7 +73,8 @@ def check(folder: Path) -> None:
     sys.path.extend(str(ROOT / "tests" / folder) for folder in ("helpers", "models"))
     from tiny_models import tiny_model
 
-    model = tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe")
+    controls = ("<tool_call>", "</tool_call>")
+    model = tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE, controls=controls)
     environment = folder / "venv"
     venv.create(environment, with_pip=True)
     python = environment / ("Scripts" if sys.platform == "win32" else "bin") / "python"

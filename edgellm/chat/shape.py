@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Literal, NamedTuple  # Any: JSON
 
 from edgellm.chat.families import find_format
@@ -23,6 +23,7 @@ USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": 
 ANSWER = {"role": "assistant", "content": "Hello"}
 TOOL = Tool(OTHER, OTHER, {"type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"]})
 RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": OTHER, "content": "1"}
+LATE = "[System: {}]"  # a system message within the user's
 HELPFUL = "You are a helpful assistant with some tools."
 MEDIA = ("image", "audio", "video")  # words in the types of parts that no model gets
 
@@ -51,6 +52,8 @@ class Shape:
         ]
         if any(map(_is_system, messages[1:])) and not self._late_systems:
             messages = _folded(messages)
+        if _users_meet(messages) and not self._users_in_a_row:
+            messages = _users_joined(messages)
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
@@ -88,6 +91,11 @@ class Shape:
         """System messages may come in the middle of a conversation."""
         late = {"role": "system", "content": WORD}
         return all(WORD in (self._text(talk) or "") for talk in ([USER, ANSWER, late, USER], [SYSTEM, USER, ANSWER, late, USER]))
+
+    @cached_property
+    def _users_in_a_row(self) -> bool:
+        """A message of the user may follow another one."""
+        return WORD in (self._text([USER, {**USER, "content": WORD}]) or "") or self._text([USER]) is None
 
     @cached_property
     def _calling(self) -> Calling | None:
@@ -213,14 +221,15 @@ def _is_system(message: object) -> bool:
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:
-    """System messages put into others: those behind the first one into it, later ones into a message of the user beside them."""
+    """System messages put into others: those behind the first one into it, later ones, with a mark, into a message of the user
+    beside them."""
     found = list[Message]()
     waiting: str | None = None  # for the user's next message
     for message in messages:
         if _is_system(message) and found and all(map(_is_system, found)):
             found[-1] = _with_text(found[-1], _plain_text(message), before=False)
         elif _is_system(message) and found:
-            waiting = "\n\n".join(filter(None, (waiting, _plain_text(message))))
+            waiting = "\n\n".join(filter(None, (waiting, LATE.format(_plain_text(message)))))
         elif waiting is not None and isinstance(message, Mapping) and message.get("role") == "user":
             found.append(_with_text(message, waiting, before=True))
             waiting = None
@@ -231,6 +240,25 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
             found.append(message)
     if waiting is not None:
         _append_user(found, waiting)
+    return found
+
+
+def _is_user(message: object) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "user"
+
+
+def _users_meet(messages: Sequence[Message]) -> bool:
+    return any(_is_user(one) and _is_user(next_one) for one, next_one in pairwise(messages))
+
+
+def _users_joined(messages: Sequence[Message]) -> list[Message]:
+    """Messages of the user that follow each other as one, where they are text."""
+    found = list[Message]()
+    for message in messages:
+        if found and _is_user(found[-1]) and _is_user(message) and isinstance(message.get("content"), str):
+            found[-1] = _with_text(found[-1], message["content"], before=False)
+        else:
+            found.append(message)
     return found
 
 

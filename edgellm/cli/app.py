@@ -44,11 +44,16 @@ COMMANDS = (  # in the order of --help
     "imatrix",
     "perplexity",
     "verify",
+    "check-template",
     "list",
     "import",
     "sessions",
 )
-NAMES = {"import": ("import_", "import_"), "list": ("list", "list_")}  # module and function, where their names differ
+NAMES = {
+    "import": ("import_", "import_"),
+    "list": ("list", "list_"),
+    "check-template": ("check_template", "check_template"),
+}  # module and function, where their names differ
 GROUP = "sessions"  # the only one with commands of its own
 
 

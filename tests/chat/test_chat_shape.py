@@ -272,11 +272,13 @@ def system(text: str) -> dict[str, Any]:
 def test_system_messages_in_the_middle_reach_templates_that_refuse_them() -> None:
     first, assistant = shape(FIRST_ONLY), {"role": "assistant", "content": "Hi"}
     talk = [system("A"), system("B"), ASK, assistant, system("C"), system("D"), ASK]
-    assert first.render(talk, None).text == "<|system|>A\n\nB<|user|>Rome?<|assistant|>Hi<|user|>C\n\nD\n\nRome?"
-    assert first.render([ASK, system("C")], None).text == "<|user|>Rome?\n\nC"
-    assert first.render([ASK, assistant, system("C")], None).text == "<|user|>Rome?<|assistant|>Hi<|user|>C"
+    assert (
+        first.render(talk, None).text == "<|system|>A\n\nB<|user|>Rome?<|assistant|>Hi<|user|>[System: C]\n\n[System: D]\n\nRome?"
+    )
+    assert first.render([ASK, system("C")], None).text == "<|user|>Rome?\n\n[System: C]"
+    assert first.render([ASK, assistant, system("C")], None).text == "<|user|>Rome?<|assistant|>Hi<|user|>[System: C]"
     parts = {"role": "user", "content": [{"type": "text", "text": "Rome?"}]}
-    assert first.render([ASK, assistant, system("C"), parts], None).text.endswith("<|user|>C\n\nRome?")
+    assert first.render([ASK, assistant, system("C"), parts], None).text.endswith("<|user|>[System: C]\n\nRome?")
     anywhere = shape(EACH + "<|{{ m.role }}|>{{ m.content }}" + END)
     assert anywhere.render(talk, None).text.count("<|system|>") == 4
 
