@@ -52,7 +52,7 @@ class AnswerMaker:
         self.model, self.drafts = model, Drafts(model)
 
     @cached_property
-    def _grammars(self) -> GrammarVocabulary:
+    def grammars(self) -> GrammarVocabulary:
         return GrammarVocabulary(self.model.tokenizer, self.model.n_vocab)
 
     def begin(
@@ -94,7 +94,7 @@ class AnswerMaker:
             suppressed=suppressed,
             vocabulary=model.token_texts if tokenizer else None,
             processors=asked.processors,
-            constraint=self._grammars.constraint(asked.form, free, tools) if asked.form or free or tools else None,
+            constraint=self.grammars.constraint(asked.form, free, tools) if asked.form or free or tools else None,
         )
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
@@ -192,6 +192,16 @@ class Generating(AsyncTwins, Prompting):
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
         return self.stream_until(never, prompt, **options)
 
+    def warm_up(self, **options: Unpack[ChatKeywords]) -> None:
+        """Build what the first constrained answer would wait for: the vocabulary's tree, and the grammar of a form (`schema`,
+        `response_format`, `choices`, `regex`, `grammar`) or of `tools`. Other threads go on meanwhile.
+
+        Raises OptionError, SchemaError, TemplateError, NoTokenizer, ModelClosed.
+        """
+        maker = self._source().maker
+        asked, (_, tools) = parse(_formed(options), context=maker.model.context), tools_of(maker.model, options)
+        maker.grammars.warm_up(asked.form, tools)
+
     def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """`stream`, whose images are given up where `given_up()` comes true."""
         source = self._source()
@@ -268,13 +278,7 @@ class Generating(AsyncTwins, Prompting):
             return in_rounds if stream else in_rounds.drain()
         think, budget = check_think(options.get("think")), check_budget(options.get("think_budget"))
         message = check_message(options.get("think_message"), budget)
-        wanted = form_of(options.get("response_format"))
-        if wanted is not None and options.get("schema") is not None:
-            raise OptionError("response_format and schema were given together; an answer has one form.")
-        own = generation_part(options)
-        if wanted is not None:
-            own["schema"] = wanted
-        asked = parse(own, context=model.context, more_stops=template.stops, stop_loops=True)
+        asked = parse(_formed(options), context=model.context, more_stops=template.stops, stop_loops=True)
         seen = fit(
             messages,
             encoder(model, template, tools, think, options.get("template_options"), Watch(given_up, asked.progress)),
@@ -302,6 +306,16 @@ class Generating(AsyncTwins, Prompting):
         while tries.again(found):
             found = cast(Stream, self.chat_until(given_up, messages, stream=True, **tries.options)).drain()
         return found
+
+
+def _formed(options: ChatKeywords) -> GenerationKeywords:
+    """The options that every generation has, with the form that `response_format` asks for. Raises OptionError."""
+    own, wanted = generation_part(options), form_of(options.get("response_format"))
+    if wanted is None:
+        return own
+    if own.get("schema") is not None:
+        raise OptionError("response_format and schema were given together; an answer has one form.")
+    return {**own, "schema": wanted}
 
 
 def tools_of(model: LoadedModel, options: ChatKeywords) -> tuple[ChatTemplate, Toolbox | None]:

@@ -85,6 +85,7 @@ def _has_option(source: str) -> bool:
     return read is not None and not (own and own.start() < read.start())
 
 
+QUOTES = ("`", '"', "'", "“", "‘", "«")  # before a mark that is quoted
 _HAS_NO = "is not possible: this model's chat template has no "
 
 
@@ -112,11 +113,12 @@ class ThinkingSplitter:
     """
 
     def __init__(self, *, inside: bool, marks: Marks = THINK, formed: bool = False, stray: bool = False) -> None:
-        """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar; `stray`: a closing mark in
-        the text means nothing and goes, as where a budget has closed the thinking."""
+        """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar; `stray`: a closing mark at
+        the end of a line of the text means nothing and goes, as where a budget has closed the thinking. A quoted one stays."""
         self.marks, self.inside = marks, inside
         self._stray = stray and not formed
         self._text = ""  # may still become a stray mark
+        self._last = ""  # the last sign before it
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""  # may still become a marker, or white space that goes
         self._strip = inside  # white space at the beginning of the part goes
@@ -149,17 +151,29 @@ class ThinkingSplitter:
         if self._part == "thinking":
             return held.rstrip(), ""
         text, self._text = self._text + held, ""
+        if self._stray and self._last not in QUOTES:
+            text = text.removeprefix(self.marks.close)
         return "", self._answer.push(self._stripped(text)) + self._answer.flush()
 
     def _without_strays(self, text: str) -> str:
-        """Text without closing marks, which close nothing there."""
+        """Text without closing marks at the ends of lines, which close nothing there."""
         if not self._stray:
             return text
-        close = self.marks.close
-        text = (self._text + text).replace(close, "")
-        keep = next((n for n in range(min(len(close) - 1, len(text)), 0, -1) if text.endswith(close[:n])), 0)
-        self._text = text[len(text) - keep :] if keep else ""
-        return text[: len(text) - keep]
+        close, shown = self.marks.close, ""
+        text, self._text = self._text + text, ""
+        while (at := text.find(close)) >= 0:
+            before, behind = text[:at], text[at + len(close) :]
+            if not behind:
+                self._text, text = text[at:], before
+                break
+            goes = behind[0] in "\r\n<" and (shown + before)[-1:] not in QUOTES
+            shown, text = shown + before + close * (not goes), behind
+        if not self._text:
+            keep = next((n for n in range(min(len(close) - 1, len(text)), 0, -1) if text.endswith(close[:n])), 0)
+            self._text, text = text[len(text) - keep :], text[: len(text) - keep]
+        shown += text
+        self._last = shown[-1:] or self._last
+        return shown
 
     def _think(self, text: str) -> tuple[str, bool, str]:
         """Thinking, whether it ends here, and what comes after."""

@@ -12,7 +12,7 @@ from edgellm.errors import SchemaError
 from edgellm.sampling.json_limits import JsonLimits, JsonState
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from edgellm.sampling.matcher import Matcher
 
 MAX_ROLLBACK = 256  # tokens
 Mask = npt.NDArray[np.uint32]  # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
@@ -59,15 +59,15 @@ class GrammarConstraint:
     `start` makes the matcher when the first mask is wanted, so that the vocabulary's tree is built while a prompt is read.
     """
 
-    def __init__(self, start: Callable[[], LLMatcher], n_vocab: int, limits: JsonLimits | None = None) -> None:
-        """`limits`: of the JSON that the grammar describes."""
+    def __init__(self, start: Callable[[], Matcher], n_vocab: int, limits: JsonLimits | None = None, there: bytes = b"") -> None:
+        """`limits`: of the JSON that the grammar describes; `there`: what is written of it."""
         self._start, self._limits = start, limits
-        self._states = [JsonState()]
-        self._matcher: LLMatcher | None = None
+        self._states = [JsonState().after(there)]
+        self._matcher: Matcher | None = None
         self._mask = np.zeros((n_vocab + 31) // 32, np.uint32)
 
     @property
-    def _following(self) -> LLMatcher:
+    def _following(self) -> Matcher:
         if self._matcher is None:
             self._matcher = self._start()
         return self._matcher

@@ -129,3 +129,11 @@ def test_an_indenter_writes_as_json_does(value: object, size: int) -> None:
     text, indenter = json.dumps(value, separators=(",", ":")), Indenter(2)
     found = "".join(indenter.push(text[at : at + size])[0] for at in range(0, len(text), size)) + indenter.flush()
     assert found == json.dumps(value, indent=2)
+
+
+def test_a_model_is_warmed_up_for_a_schema_and_tools(model: edgellm.Model) -> None:
+    model.warm_up(schema=Closed)
+    model._loaded.template = edgellm.chat.ChatTemplate("{{ tools }}{{ messages[0].content }}{# <tool_call> #}")
+    model.warm_up(tools=[{"name": "f"}], response_format={"type": "json_object"})
+    with pytest.raises(SchemaError, match="uniqueItems"):
+        model.warm_up(schema={"uniqueItems": True})

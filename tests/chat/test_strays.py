@@ -62,6 +62,14 @@ def test_calls_are_read_in_the_channel_in_which_they_stand(name: str, size: int)
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_closing_mark_that_is_quoted_stays(size: int) -> None:
+    for text in ("Write `</think>` at the end.", 'It is "</think>"\nby itself.', "Thinking ends with </think> here.", "`</think>`"):
+        assert read(BY_NAME["hermes"], f"Hm.</think>{text}", size) == ("Hm.", text, []), text
+    for text in ("Paris.</think>", "Paris.</think>\n"):
+        assert read(BY_NAME["hermes"], f"Hm.</think>{text}", size)[1].strip() == "Paris."
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", TAGGED)
 def test_a_closer_may_be_missing(name: str, size: int) -> None:
     inner, around = TAGGED[name]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from call_formats import accepts
+from call_formats import BY_NAME, MARKS, Begins, accepts, template
+from tiny_models import tiny_model
 
+import edgellm
 from edgellm.chat import ChatTemplate
 from edgellm.chat.families import CallSplitter, call_grammar, find_format
 from edgellm.chat.families._format import literal
@@ -160,7 +163,7 @@ VALUES: list[tuple[Any, str, Any]] = [  # (schema, as it is written, value)
     ({"const": "a b"}, "true a b", "a b"),
     ({"enum": [1, "a"]}, 'false "a"', "a"),
     ({"type": "string", "enum": [dsml("</@parameter>")]}, 'false "</@parameter>"', dsml("</@parameter>")),
-    ({"type": "string", "format": "date"}, 'false "2026-01-31"', "2026-01-31"),
+    ({"type": "string", "format": "date"}, "true 2026-01-31", "2026-01-31"),
     ({"type": ["string", "null"]}, "false null", None),
     ({"type": ["string", "null"]}, "true null", "null"),
     ({}, "true 3", "3"),
@@ -201,3 +204,52 @@ def test_dsml_keeps_to_the_schema() -> None:
         assert accepts(*given_tools, "So." + invoked(*given) + "\nThen."), given
     empty = find_format(DSML), [Tool("f", "", {"type": "object"})]
     assert accepts(*empty, invoked()) and accepts(*empty, invoked().replace('">\n', '">\n\n'))
+
+
+WRITTEN = [  # (schema, as it is written between tags, value, what is not taken)
+    ({"type": "string", "format": "date"}, "2024-02-29", "2024-02-29", "2023-02-29"),
+    ({"type": "string", "format": "uuid", "contentEncoding": "7bit"}, "0" * 8 + "-0000-0000-0000-" + "0" * 12, None, "0-0"),
+    ({"type": "string", "format": "ipv6"}, "::1", "::1", "1.2.3.4"),
+    ({"type": "integer"}, "9" * 180, int("9" * 180), "9" * 181),
+    ({"type": "number"}, "1e99", 1e99, "1e999"),
+]
+
+
+@pytest.mark.parametrize("case", WRITTEN, ids=range(len(WRITTEN)))
+@pytest.mark.parametrize("name", ["qwen3-coder", "seed", "minimax", "glm"])
+def test_texts_with_a_format_stand_without_quotes_and_numbers_are_such_as_python_holds(name: str, case: Any) -> None:
+    schema, written, value, bad = case
+    tool = Tool("f", "", {"type": "object", "properties": {"x": schema}, "required": ["x"]})
+    head, tail = {
+        "qwen3-coder": ("<tool_call>\n<function=f>\n<parameter=x>\n", "\n</parameter>\n</function>\n</tool_call>"),
+        "seed": ("<seed:tool_call>\n<function=f>\n<parameter=x>", "</parameter>\n</function>\n</seed:tool_call>"),
+        "minimax": (
+            '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">',
+            "</parameter>\n</invoke>\n</minimax:tool_call>",
+        ),
+        "glm": ("<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>", "</arg_value>\n</tool_call>"),
+    }[name]
+    assert accepts(BY_NAME[name], [tool], head + written + tail) and not accepts(BY_NAME[name], [tool], head + bad + tail)
+    calls = CallSplitter(BY_NAME[name], [tool]).push(head + written + tail)[1]
+    assert [call.arguments for call in calls] == [{"x": written if value is None else value}]
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "llama3", "kimi"])
+def test_numbers_in_calls_of_json_are_such_as_python_holds(tmp_path: Path, name: str) -> None:
+    """The token with the digit or the exponent too many is masked."""
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=1024)
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}}
+    head = {
+        "hermes": '<tool_call>{"name": "f", "arguments": {"x": ',
+        "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"x": ',
+        "llama3": '{"name": "f", "parameters": {"x": ',
+        "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": ',
+    }[name]
+    with edgellm.load(path, context=1024) as model:
+        model._loaded.template = template(MARKS[name])
+        for number in ("1e9999", "7" * 300):
+            begins = Begins(model.tokenizer.encode_continuation(head + number))
+            answer = model.chat([{"role": "user", "content": "x"}], tools=[tool], processors=[begins], seed=0, max_tokens=700)
+            for call in answer.tool_calls:
+                assert abs(call.arguments["x"]) < 1e300
+            assert number not in answer.text

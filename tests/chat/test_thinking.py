@@ -474,7 +474,7 @@ def test_an_answer_with_a_form_may_begin_with_its_mark(
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     city = "Rome" if controls else "<|END_RESPONSE|>"
     forms: list[tuple[str, Any]] = [
-        (f'{{"city": "{city}"}}', {"schema": schema}),
+        (f'{{"city":"{city}"}}', {"schema": schema}),
         (" Paris ", {"choices": [" Paris "]}),
         ("Paris.", {"regex": "[A-Z][a-z]+[.]"}),
         ("\nParis", {"grammar": 'start: "\\n" "Paris"'}),

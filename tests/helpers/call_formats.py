@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.sampling import Processor
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
+from edgellm.sampling.matcher import TokenTree, token_tree
 from edgellm.tokenizer import Tokenizer
 
 BY_NAME = {format.name: format for format in FORMATS}
@@ -131,6 +133,11 @@ def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processo
     return favour
 
 
+@cache
+def _byte_tree() -> TokenTree:
+    return token_tree([*(bytes([each]) for each in range(256)), b""], [256], [], lambda text: [*text.encode()])
+
+
 class _Plain:
     """A tokenizer without control tokens."""
 
@@ -143,17 +150,15 @@ class _Plain:
 
 def accepts(format: Format, tools: Sequence[Tool], text: str) -> bool:
     """Whether a model that writes `text` byte by byte is free to, and may end there."""
-    from llguidance import LLTokenizer
-
-    tree = LLTokenizer("byte")
+    tree, n_vocab = _byte_tree(), 257
     box = Toolbox(tuple(tools), {}, format)
-    calls = CallGrammars(box, box.grammars(literal), lambda: tree, tree.vocab_size, _Plain())  # type: ignore[arg-type]  # all it needs
-    pieces = [bytes([each]) for each in range(256)] + [b""] * (tree.vocab_size - 256)
+    calls = CallGrammars(box, box.grammars(literal), lambda: tree, n_vocab, _Plain())  # type: ignore[arg-type]  # all it needs
+    pieces = [bytes([each]) for each in range(256)] + [b""]
     constraint = ChannelConstraint(Channels(ChannelTokens(pieces), None, calls))
-    for token in [*text.encode(), tree.eos_token]:
+    for token in [*text.encode(), 256]:
         mask = constraint.mask()
         if mask is not None and not mask[token // 32] >> (token % 32) & 1:
             return False
-        if token != tree.eos_token:
+        if token != 256:
             constraint.accept(token)
     return True

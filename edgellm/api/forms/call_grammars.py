@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING
 from edgellm.api.tools import Toolbox
 from edgellm.chat.families import Openings, plain, ways
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
+from edgellm.sampling.json_limits import JsonLimits
 from edgellm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from edgellm.sampling.matcher import Matcher, TokenTree
 
 
 class CallGrammars:
-    """See `sampling.channels.Calls`. A grammar is compiled when a call of its kind first begins, and copied for the next."""
+    """See `sampling.channels.Calls`. A grammar is compiled when a call of its kind first begins."""
 
     def __init__(
-        self, tools: Toolbox, grammars: Mapping[str, str], tree: Callable[[], LLTokenizer], n_vocab: int, tokenizer: Tokenizer
+        self,
+        tools: Toolbox,
+        grammars: Mapping[str, str],
+        tree: Callable[[], TokenTree],
+        n_vocab: int,
+        tokenizer: Tokenizer,
+        limits: JsonLimits | None = None,
     ) -> None:
-        """`grammars`: by the names of formats."""
+        """`grammars`: by the names of formats. `limits`: of the JSON in calls that are nothing else."""
+        self._limits = limits
         self._grammars, self._tree, self._n_vocab, self._tokenizer = grammars, tree, n_vocab, tokenizer
         self._openings = Openings(ways(tools.format, plain(tools.allowed or tools.tools)), _spelled)
         self._names = [_spelled(tool.name) for tool in tools.allowed or tools.tools]
         self.addresses = [f"<|channel|>commentary to=functions.{name}".encode("latin-1") for name in self._names]
-        self._compiled: dict[str, LLMatcher] = {}
         marks = {
             text
             for format in ways(tools.format, tools.tools)
@@ -52,16 +59,13 @@ class CallGrammars:
             if (thinking or format.first) and not there[len(opener) :].strip() and not format.whole_body:
                 return at  # the text may name the mark alone
             if (matcher := self._matcher(format.name, there)) is not None:
-                return GrammarConstraint(lambda: matcher, self._n_vocab)
+                limits = None if format.bare_texts else self._limits
+                return GrammarConstraint(lambda: matcher, self._n_vocab, limits, there.encode("latin-1"))
             done = at + max(1, len(opener))  # it is no call of these tools
 
-    def _matcher(self, name: str, there: str) -> LLMatcher | None:
+    def _matcher(self, name: str, there: str) -> Matcher | None:
         """What follows the text of a call in its grammar, None where it does not fit."""
-        if name not in self._compiled:
-            from llguidance import LLMatcher
-
-            self._compiled[name] = LLMatcher(self._tree(), self._grammars[name], log_level=0)
-        matcher = self._compiled[name].deep_copy()
+        matcher = self._tree().matcher(self._grammars[name])
         tokens = self._tokens(there.encode("latin-1").decode(errors="replace"))
         return None if matcher.is_error() or matcher.try_consume_tokens(tokens) < len(tokens) else matcher
 
@@ -69,9 +73,9 @@ class CallGrammars:
         """The text so far, as tokens of the matcher: control tokens are marks."""
         found, at = list[int](), 0
         for mark in self._split.finditer(text) if self._split is not None else ():
-            found += [*self._tree().tokenize_bytes(text[at : mark.start()].encode()), self._control[mark[0]]]
+            found += [*self._tree().tokenize(text[at : mark.start()].encode()), self._control[mark[0]]]
             at = mark.end()
-        return [*found, *self._tree().tokenize_bytes(text[at:].encode())]
+        return [*found, *self._tree().tokenize(text[at:].encode())]
 
 
 def _spelled(text: str) -> str:

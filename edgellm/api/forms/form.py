@@ -16,8 +16,9 @@ from edgellm.errors import OptionError, SchemaError, shown
 from edgellm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
     from llguidance._lib import JsonCompileOptions  # a type alone
+
+    from edgellm.sampling.matcher import TokenTree
 
 FORMS = ("schema", "choices", "regex", "grammar")
 
@@ -60,11 +61,15 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False, bans: bool = F
     return replace(form, names_tokens=check_grammar(form.grammar, given[0]) and given[0] == "grammar")
 
 
-def check_grammar(grammar: str, what: str, vocabulary: LLTokenizer | None = None) -> bool:
+def check_grammar(grammar: str, what: str, vocabulary: TokenTree | None = None) -> bool:
     """True if llguidance has more to say of a grammar. Raises SchemaError where it refuses it."""
     from llguidance import LLMatcher
 
-    wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary)
+    if vocabulary is None:
+        wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    else:
+        wrong, message = vocabulary.check(grammar)
+        messages = [message] * bool(message)
     if wrong or (messages and what == "schema"):  # a warning says that something is not enforced
         reason = " ".join(line.strip() for line in messages[0].splitlines() if line.strip(" ^"))
         raise SchemaError(f"{what} cannot be enforced: {reason[:300].rstrip('.')}; correct it or say it in other words.")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgellm.api.forms.call_grammars import CallGrammars
 from edgellm.api.forms.form import Form, check_grammar, marks_in
@@ -16,10 +16,8 @@ from edgellm.chat.thinking import HARMONY, THINK, Marks
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens, Headers
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.json_limits import JsonLimits
+from edgellm.sampling.matcher import TokenTree, token_tree
 from edgellm.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from llguidance import LLTokenizer
 
 
 class Free(NamedTuple):
@@ -38,7 +36,7 @@ class GrammarVocabulary:
     def __init__(self, tokenizer: Tokenizer, n_vocab: int) -> None:
         self._tokenizer, self._n_vocab = tokenizer, n_vocab
         self._lock = threading.Lock()
-        self._tree: LLTokenizer | None = None
+        self._tree: TokenTree | None = None
         self._building: threading.Thread | None = None
         self._marked: dict[Marks | None, ChannelTokens] = {}
 
@@ -63,7 +61,15 @@ class GrammarVocabulary:
     def _calls(self, tools: Toolbox) -> CallGrammars:
         grammars = tools.grammars(marks_in(self._tokenizer))
         self._start_building()
-        return CallGrammars(tools, grammars, self._built, self._n_vocab + 1, self._tokenizer)
+        return CallGrammars(tools, grammars, self._built, self._n_vocab + 1, self._tokenizer, self._json_limits)
+
+    def warm_up(self, form: Form | None, tools: Toolbox | None) -> None:
+        """Build what the first answer of a form, or with tools, would wait for. Raises SchemaError."""
+        tree = self._built()
+        if (constraint := self.constraint(form, None, tools)) is not None:
+            constraint.mask()
+        for grammar in tools.grammars(marks_in(self._tokenizer)).values() if tools is not None else ():
+            tree.matcher(grammar)
 
     def _start_building(self) -> None:
         with self._lock:
@@ -72,13 +78,11 @@ class GrammarVocabulary:
                 self._building.start()
 
     def _formed(self, form: Form) -> TokenConstraint:
-        from llguidance import LLMatcher
-
         if form.names_tokens:
             check_grammar(form.grammar, "grammar", self._built())
         self._start_building()
         limits = self._json_limits if form.json else None
-        return GrammarConstraint(lambda: LLMatcher(self._built(), form.grammar, log_level=0), self._n_vocab + 1, limits)
+        return GrammarConstraint(lambda: self._built().matcher(form.grammar), self._n_vocab + 1, limits)
 
     @cached_property
     def _json_limits(self) -> JsonLimits:
@@ -114,31 +118,11 @@ class GrammarVocabulary:
         """The tokens of a text of control tokens."""
         return self._tokenizer.encode_trusted(text, ((0, len(text)),), add_special=False)
 
-    def _built(self) -> LLTokenizer:
-        from llguidance import LLTokenizer, TokenizerWrapper
-
+    def _built(self) -> TokenTree:
         with self._lock:
             if self._tree is None:
-                source = _Source(self._tokenizer, self._pieces)
-                self._tree = LLTokenizer(
-                    TokenizerWrapper(source),
-                    n_vocab=len(source.tokens),
-                    eos_token=sorted(source.ends),
-                    slices=LLTokenizer.json_slices(),
-                )
+                tokenizer, end = self._tokenizer, len(self._pieces)
+                ends = tokenizer.eog_ids or {end}  # an id that no token has stands for the end that is missing
+                pieces = [*self._pieces, b""]
+                self._tree = token_tree(pieces, ends, tokenizer.vocabulary.control, tokenizer.encode_continuation)
             return self._tree
-
-
-class _Source:
-    """A tokenizer in the words of llguidance's wrapper."""
-
-    bos_token_id = None
-
-    def __init__(self, tokenizer: Tokenizer, pieces: Sequence[bytes]) -> None:
-        self._tokenizer, self.tokens = tokenizer, [*pieces, b""]
-        self.ends = tokenizer.eog_ids or {len(pieces)}  # an id that no token has stands for the end that is missing
-        self.eos_token_id = min(self.ends)
-        self.special_token_ids = sorted(tokenizer.vocabulary.control)
-
-    def __call__(self, text: str) -> list[int]:
-        return self._tokenizer.encode_continuation(text)

@@ -74,6 +74,7 @@ class Format:
     markers: tuple[str, ...] = ()  # control tokens that the parser must see
     unseen: tuple[str, ...] = ()  # those of its openers that it need not see
     body: Callable[[Sequence[Tool], Mark], str] = nothing
+    bare_texts: bool = False  # arguments may be texts without quotes
     whole_body: bool = False  # the body has the opener in it
     starts: str = ""  # how a call begins, with its tool's name for {}, where the answer begins with it
     answers: tuple[tuple[str, str], ...] = ()  # control tokens that the text around calls may stand between

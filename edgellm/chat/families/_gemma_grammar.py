@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
 from edgellm.chat.families._format import Mark, inline, literal
-from edgellm.chat.families._texts import SILENT, text_terminal
-from edgellm.chat.schemas import resolved, variants
+from edgellm.chat.families._texts import SILENT, number_terminal, text_terminal
+from edgellm.chat.schemas import argument_of, resolved, variants
 from edgellm.chat.tools import Tool
 
 # What is written Gemma's way, by type; a schema with another keyword is written as JSON.
 WRITTEN = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "minItems", "maxItems"},
-    "string": {"minLength", "maxLength", "pattern"},
+    "string": {"minLength", "maxLength", "pattern", "format"},
 }
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 PLAIN_KEY = re.compile(r"[\w.-]+(?: [\w.-]+)*")
@@ -62,6 +62,12 @@ class _Writer:
         if len(keys) == 1 and keys <= {"enum", "const"}:
             values = [schema["const"]] if "const" in schema else schema["enum"]
             return self._either([self._constant(each, schema) for each in values])
+        if keys & {"allOf", "oneOf", "$ref"} or ("anyOf" in keys):
+            allowed = argument_of(schema, self._within)
+            if allowed.texts or allowed.others:
+                return self._either([self._value(each) for each in (*allowed.texts, *allowed.others)])
+        if (number := number_terminal(schema)) is not None:
+            return self._terminals.setdefault(number, f"GEMMA_{len(self._terminals)}")
         types = schema.get("type")
         if isinstance(types, list | tuple):
             return self._either([self._value({**schema, "type": each}) for each in types])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any  # Any: JSON
 from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal, marked
 from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut, decoded, skipped
-from edgellm.chat.families._texts import text_terminal
+from edgellm.chat.families._texts import number_terminal, text_terminal
 from edgellm.chat.families.pythonic import value_of
 from edgellm.chat.schemas import Argument, Schema, argument_of, variants
 from edgellm.chat.tools import Call, Tool
@@ -207,7 +207,8 @@ class Tags:
             [each for each in allowed.texts if not self._is_bare(each)],
         )
         if not bare:
-            return f"{inline(schema, tool.parameters)} {close}"
+            whole: Schema = dict(schema) if isinstance(schema, Mapping) else {}
+            return f"{self._plain(whole, tool, terminals) if number_terminal(whole) else inline(schema, tool.parameters)} {close}"
         is_token, ways = close != literal(self.close), list[str]()
         for text in bare:
             if "enum" in text:
@@ -218,8 +219,13 @@ class Tags:
             name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
             ways.append(f"{name} {close}" if is_token else name)
         if not any(set(text) <= {"type"} for text in bare):  # else the text may be anything that JSON may be
-            ways += [f"{inline(each, tool.parameters)} {close}" for each in (*rest, *allowed.others)]
+            ways += [f"{self._plain(each, tool, terminals)} {close}" for each in (*rest, *allowed.others)]
         return f"({' | '.join(dict.fromkeys(ways))})"
+
+    def _plain(self, schema: Schema, tool: Tool, terminals: dict[str, str]) -> str:
+        """A value that is no text."""
+        number = number_terminal(schema)
+        return inline(schema, tool.parameters) if number is None else terminals.setdefault(number, f"TEXT_{len(terminals)}")
 
     @cached_property
     def _lines(self) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Format, Mark, inline, literal
+from edgellm.chat.families._format import Format, Mark, in_any_order, inline, literal
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._tags import check_end
-from edgellm.chat.families._texts import SILENT, text_terminal
-from edgellm.chat.schemas import Schema, variants
+from edgellm.chat.families._texts import number_terminal, text_terminal
+from edgellm.chat.schemas import Schema, argument_of, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError
 
@@ -71,58 +71,41 @@ def _arguments(block: str, at: int) -> tuple[dict[str, Any], int] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    terminals: dict[str, str] = {}
-    calls = " | ".join(_call(tool, each, terminals) for tool in tools for each in variants(tool.name, tool.parameters))
-    return "\n".join(['("\\n")? call+', f"call: {calls}", *(f"{name}: {text}" for text, name in terminals.items())])
+    terminals, rules = dict[str, str](), list[str]()
+    calls = " | ".join(_call(tool, each, terminals, rules) for tool in tools for each in variants(tool.name, tool.parameters))
+    return "\n".join(['("\\n")? call+', f"call: {calls}", *rules, *(f"{name}: {text}" for text, name in terminals.items())])
 
 
-def _call(tool: Tool, arguments: Schema, terminals: dict[str, str]) -> str:
-    parts = [literal(f'<{DSML}invoke name="{_name(tool.name, tool)}">\n')]
-    for name, schema in arguments["properties"].items():
-        parameter = _parameter(_name(name, tool), schema, tool, terminals)
-        parts.append(parameter if name in arguments["required"] else f"{parameter}?")
-    empty = ['"\\n"?'] if not arguments["required"] else []  # a line that templates leave empty where there are no arguments
-    return "(" + " ".join([*parts, *empty, literal(f"</{DSML}invoke>\n")]) + ")"
+def _call(tool: Tool, arguments: Schema, terminals: dict[str, str], rules: list[str]) -> str:
+    parts = [
+        (_parameter(_name(name, tool), schema, tool, terminals), name in arguments["required"])
+        for name, schema in arguments["properties"].items()
+    ]
+    inner, more = in_any_order(f"arguments_{len(rules)}", parts)
+    rules += more
+    head = literal(f'<{DSML}invoke name="{_name(tool.name, tool)}">\n')
+    empty = '"\\n"?' if not arguments["required"] else ""  # a line that templates leave empty where there are no arguments
+    return f"({head} {inner} {empty} {literal(f'</{DSML}invoke>' + chr(10))})"
 
 
 def _parameter(name: str, schema: Any, tool: Tool, terminals: dict[str, str]) -> str:
-    """A text as it is where the schema may be one and lets it stand so, other values as JSON."""
-    head, ways = f'<{DSML}parameter name="{name}" string=', list[str]()
-    if (text := _text(schema, terminals)) is not None:
-        ways.append(f"{literal(head + AS_TEXT)} {text}")
-    if text is None or not _is_text(schema):
+    """A text as it is where the schema may be one and lets it stand so, or any value as JSON."""
+    head, ways, allowed = f'<{DSML}parameter name="{name}" string=', list[str](), argument_of(schema, tool.parameters)
+    others = [text for text in allowed.texts if "enum" in text and allowed.others]
+    for text in allowed.texts:
+        if "enum" in text and all(CLOSE not in each for each in text["enum"]):
+            ways.append(f"{literal(head + AS_TEXT)} ({' | '.join(literal(each + CLOSED) for each in text['enum'])})")
+        elif "enum" not in text and (terminal := text_terminal(text, without=CLOSE, end=CLOSED)) is not None:
+            ways.append(f"{literal(head + AS_TEXT)} {terminals.setdefault(terminal, f'TEXT_{len(terminals)}')}")
+        elif text not in others:
+            others.append(text)
+    for each in (*others, *allowed.others):
+        number = number_terminal(each)
+        value = inline(each, tool.parameters) if number is None else terminals.setdefault(number, f"TEXT_{len(terminals)}")
+        ways.append(f"{literal(head + AS_JSON)} {value} {literal(CLOSED)}")
+    if not ways:
         ways.append(f"{literal(head + AS_JSON)} {inline(schema, tool.parameters)} {literal(CLOSED)}")
-    return f"({' | '.join(ways)})"
-
-
-def _text(schema: Any, terminals: dict[str, str]) -> str | None:
-    """The text that a value may be, with the tag that ends it."""
-    if not isinstance(schema, Mapping):
-        return _terminal({}, terminals) if schema is True else None
-    if not _is_text(schema):
-        may_be_text = "string" in schema.get("type", "string") and not set(schema) - SILENT
-        return _terminal({}, terminals) if may_be_text else None
-    if not (values := _values(schema)):
-        return _terminal(schema, terminals)
-    return f"({' | '.join(literal(each + CLOSED) for each in values)})" if all(CLOSE not in each for each in values) else None
-
-
-def _terminal(schema: Mapping[str, Any], terminals: dict[str, str]) -> str | None:
-    terminal = text_terminal(schema, without=CLOSE, end=CLOSED)
-    return None if terminal is None else terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
-
-
-def _is_text(schema: Any) -> bool:
-    """Whether values are texts and nothing else."""
-    if not isinstance(schema, Mapping):
-        return False
-    values = _values(schema)
-    return all(isinstance(each, str) for each in values) if values else schema.get("type") == "string"
-
-
-def _values(schema: Mapping[str, Any]) -> list[Any]:
-    """Those that a schema lists."""
-    return schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else []
+    return f"({' | '.join(dict.fromkeys(ways))})"
 
 
 def _name(name: str, tool: Tool) -> str:
@@ -141,6 +124,7 @@ FORMAT = Format(
     parse,
     tuple(each.replace("<", "</") for each in OPENERS),
     body=body,
+    bare_texts=True,
     first="<",
     ends=(f"</{DSML}invoke>",),
     bare=(f'<{DSML}invoke name="{{}}">', f"</{DSML}invoke>"),

@@ -111,6 +111,7 @@ FORMAT = Format(
     ("<tool_call|>",),
     markers=("<|tool_call>", "<tool_call|>", MARKS[0]),
     body=_body,
+    bare_texts=True,
     cost=counted(",:{[", 40),
     first="c",
     ends=("}",),

@@ -19,6 +19,7 @@ FORMAT = Format(
     markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     body=TAGS.body,
     cost=COST,
+    bare_texts=True,
     ends=("</arg_value>",),
     continues="<arg_key>",
 )

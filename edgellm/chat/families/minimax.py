@@ -16,6 +16,7 @@ FORMAT = Format(
     markers=("<minimax:tool_call>", "</minimax:tool_call>"),
     body=TAGS.body,
     cost=COST,
+    bare_texts=True,
     first="<",
     partial=TAGS.partial,
     ends=("</invoke>",),

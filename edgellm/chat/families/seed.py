@@ -16,6 +16,7 @@ FORMAT = Format(
     markers=("<seed:tool_call>", "</seed:tool_call>"),
     body=TAGS.body,
     cost=COST,
+    bare_texts=True,
     first="<",
     partial=TAGS.partial,
     ends=("</function>",),
