@@ -92,7 +92,7 @@ class MappedFile:
 
     def copy(self, progress: Callable[[int], None] = lambda done: None) -> None:
         """Read all bytes into memory of this process's own, in huge pages where Linux has them; `data` is that copy from now on.
-        Views that were handed out keep the map. `progress(done)` is told of bytes.
+        Views that were handed out keep the map. `progress(done)` is called with bytes.
 
         Raises MemoryError, Truncated and Unreadable (an error of the disk, a file that was written to meanwhile); `data` is then
         what it was.

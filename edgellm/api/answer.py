@@ -195,7 +195,7 @@ class Answer(Request):
     def runs_ahead(self) -> bool:
         if self._end is not None or self.result is not None:
             return False
-        if len(self.ids) == self.n_prompt:  # its reader was told how far the prompt is, and goes on waiting
+        if len(self.ids) == self.n_prompt:  # its reader has seen the prompt's progress, and keeps waiting
             return self.awaited and self.conversation is not None
         return len(self.ids) < self._shown + self.awaited + AHEAD  # a reader that waits takes one at once
 

@@ -118,7 +118,7 @@ def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords
 
 
 class AsyncStream:
-    """Iterate over it with `async for` for the pieces; after the end `result` is the whole Generation.
+    """Iterate over it with `async for` for the pieces; after the end `result` is the Generation.
 
     `aclose()`, or leaving its `async with` block, ends it early; so does cancelling the task that reads it, or dropping it.
     Computing is at most `async_worker.AHEAD` tokens ahead of the reader.

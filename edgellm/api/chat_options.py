@@ -20,7 +20,7 @@ class ChatKeywords(GenerationKeywords, total=False):
     tool_choice: str | Mapping[str, Any] | None  # "auto", "required", "none", or a tool's name, also as OpenAI writes it
     parallel_tool_calls: bool | None  # False: one call at most, behind which the answer ends
     response_format: Mapping[str, Any] | None  # the form of the answer, as OpenAI writes it
-    run_tools: bool  # carry its calls out and go on
+    run_tools: bool  # carry its calls out and let it continue
     max_rounds: int  # of calls that are carried out, at most
     template_options: Mapping[str, Any] | None  # what else the template asks for
     think: bool | None  # whether it thinks before it answers; None: as its template has it

@@ -99,7 +99,9 @@ class AnswerMaker:
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
-        decoder = answer_decoder(tokenizer, int(max(ids[-1], 0)), whole=asked.form is not None, shown=shown) if tokenizer else None
+        decoder = (
+            answer_decoder(tokenizer, int(max(ids[-1], 0)), exact_spaces=asked.form is not None, shown=shown) if tokenizer else None
+        )
         bans = Bans(asked.bans, tokenizer.piece) if asked.bans and tokenizer else None
         spec = AnswerSpec(
             ids,
@@ -160,7 +162,7 @@ class Generating(AsyncTwins, Prompting):
         raise NotImplementedError
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
-        """Continue a prompt, and return the whole answer.
+        """Continue a prompt, and return the answer.
 
         `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and `edgellm.Image`.
         Options: `max_tokens` ("context" by default: as many as the context holds; None for no limit), `stop` (a text or several
@@ -246,8 +248,8 @@ class Generating(AsyncTwins, Prompting):
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
         that fits its vocabulary; names of control tokens in them stay plain text. One with `"pinned": True` stays when others are
         left out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: functions, whose
-        signature and docstring the model is told, or descriptions of them; what it calls is in `result.tool_calls`, and in
-        `Stream.events()`. With `run_tools=True` functions are called and the model goes on, for `max_rounds` (10) at most;
+        signature and docstring the model sees, or descriptions of them; what it calls is in `result.tool_calls`, and in
+        `Stream.events()`. With `run_tools=True` functions are called and the model continues, for `max_rounds` (10) at most;
         `result.messages` has what came between. `template_options`: what else the template asks for. `think`: whether a model
         whose template has a switch for it thinks before it answers, None for the template's own default; see the property
         `thinking`. What is thought, between <think> and </think> or other marks, is not part of the answer: it is

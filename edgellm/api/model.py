@@ -271,13 +271,15 @@ class Session(Generating):
         return AnswerSource(self._model._maker, self._cache, self.priority == "background", self.context_policy)
 
     def fork(self) -> Session:
-        """A second session that goes on from here by itself; what both hold is in memory once. Raises SessionError, ModelClosed."""
+        """A second session that continues from here; tokens of both are in memory once. Raises SessionError, ModelClosed."""
         cache = self._opened().engine.fork(self._cache)
         return Session(self._model, priority=self.priority, context_policy=self.context_policy, cache=cache)
 
     def save(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
-        """Write what it holds to a file, from which `Model.resume` goes on, also in another process. The file is whole under its
-        name or not there. `sync=False` does not wait for the disk: a power failure may damage the file, which `resume` then tells.
+        """Write its contents to a file, from which `Model.resume` continues, also in another process.
+
+        The file is complete under its name or not there. `sync=False` does not wait for the disk: a power failure may damage the
+        file, which `resume` then reports.
 
         Raises SessionError (closed), BackendError (a back end that cannot), Unwritable, ModelClosed.
         """

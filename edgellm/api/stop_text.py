@@ -45,9 +45,9 @@ class StopText:
 
 def as_texts(stops: object, option: str = "stop") -> tuple[str, ...]:
     """One text or several, for stopping or banning. Raises OptionError for what is none."""
-    whole = stops is None or isinstance(stops, str | bytes | bytearray)
+    single = stops is None or isinstance(stops, str | bytes | bytearray)
     try:
-        parts = iter(() if stops is None else (stops,) if whole else stops)  # type: ignore[call-overload]  # that is asked here
+        parts = iter(() if stops is None else (stops,) if single else stops)  # type: ignore[call-overload]  # that is asked here
     except TypeError:
         parts = iter((stops,))  # an array without dimensions, too
     texts = tuple(parts)

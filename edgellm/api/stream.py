@@ -17,7 +17,7 @@ from edgellm.errors import ModelClosed, OptionError
 
 
 class Stream:
-    """Iterate over it for the pieces, one per token; after the end `result` is the whole Generation.
+    """Iterate over it for the pieces, one per token; after the end `result` is the Generation.
 
     `events()` tells more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
 

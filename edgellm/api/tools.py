@@ -127,7 +127,7 @@ def toolbox(given: object, template: ChatTemplate, *, strict: bool = False) -> T
     if len(set(names)) < len(names):
         raise OptionError(f"tools names {next(name for name in names if names.count(name) > 1)} twice; give each its own name.")
     if tools and shape_of(template).tools is None:
-        raise TemplateError(f"{template.name} knows no tools, so the model would not be told of them; take another model.")
+        raise TemplateError(f"{template.name} doesn't support tools; take another model.")
     if tools and (mark := unknown_mark(template.source)) is not None:
         raise TemplateError(
             f"{template.name} has calls begin with {mark}, a format that is not supported; leave tools out, or take another model."

@@ -77,7 +77,7 @@ def measure(model: Model, n: int, prompt: int, generated: int) -> Batched:
 
 def profiled(model: Model, n: int, prompt: int) -> StepTimes:
     """Where the time goes of a step with a token of each of `n` conversations that hold `prompt` tokens. It is computed several
-    times; the one of median length is told. Raises as `check_profiled`.
+    times; the one of median length is returned. Raises as `check_profiled`.
     """
     with model.engine.alone() as executable:
         conversations, profile = [Conversation.empty(executable) for _ in range(n)], _profile(executable, n)

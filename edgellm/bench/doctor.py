@@ -36,13 +36,13 @@ def _look(what: str, look: Callable[[], Finding]) -> Finding:
     try:
         return look()
     except (EdgeError, OSError) as error:
-        return Finding(what, "cannot be told", str(error))
+        return Finding(what, "unknown", str(error))
 
 
 def _temperature() -> Finding:
     now = thermal()
     if now is None:
-        return Finding("temperature", "not told by this board")
+        return Finding("temperature", "not reported by this board")
     return Finding("temperature", f"{now.warmest:.0f} °C ({now.sensor})", now.advice)
 
 

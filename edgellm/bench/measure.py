@@ -14,7 +14,7 @@ from edgellm.engine.prompts import checked_ids
 from edgellm.errors import OptionError
 from edgellm.memory.sizes import kv_read_bytes
 
-PROFILED_STEPS = 9  # of which one is told
+PROFILED_STEPS = 9  # of which the median is shown
 
 
 def bytes_of_token(model: Model, keys: int) -> int:
@@ -31,8 +31,8 @@ def busy_seconds(model: Model) -> float:
 def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int, StepTimes]:
     """The last `step` tokens of a prompt computed at once, after the others; or as many as fit a step: the first result.
 
-    A single token is computed several times: the step of median length is told.
-    Raises OptionError where it cannot be told.
+    A single token is computed several times: the step of median length is returned.
+    Raises OptionError where it cannot be measured.
     """
     ids = checked_ids(prompt, model.n_vocab, name="prompt")
     with model.engine.alone() as executable:

@@ -1,4 +1,4 @@
-"""Which files of a repository a wish means: a type or a file name, all parts of a split file, and only safe paths."""
+"""Selects the files of a repository by a type or a file name: all parts of a split file, and only safe paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is still loading: it grows at its end only, so that whatever ends the program leaves a beginning to go on from."""
+"""A file that is still being downloaded: it grows at its end only, so that the download can be resumed."""
 
 from __future__ import annotations
 

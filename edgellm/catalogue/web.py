@@ -71,7 +71,7 @@ class Response:
         return block
 
     def text(self, most: int) -> bytes:
-        """The whole body. Raises DownloadError over `most` bytes, and Interrupted as `read` does."""
+        """The body. Raises DownloadError over `most` bytes, and Interrupted as `read` does."""
         body, end = bytearray(), time.monotonic() + TEXT_SILENCES * self._limits.silence
         while block := self.read():
             body += block
@@ -141,10 +141,10 @@ def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str],
 def _split(url: str, home: str, *, base: str = "") -> SplitResult:
     """A web address taken apart. Raises DownloadError for one that is none, or that has more than plain letters in it."""
     try:
-        whole = urljoin(base, url) if base else url
-        if not (whole.isascii() and whole.isprintable()) or " " in whole:
-            raise ValueError(whole)
-        return urlsplit(whole)
+        target = urljoin(base, url) if base else url
+        if not (target.isascii() and target.isprintable()) or " " in target:
+            raise ValueError(target)
+        return urlsplit(target)
     except ValueError as error:
         raise DownloadError(f"{home} leads to {url[:200]!r}, which is not an address; check HF_ENDPOINT") from error
 

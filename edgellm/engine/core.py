@@ -177,10 +177,10 @@ class Core:
         room = self._executable.max_tokens - sum(n for _, n in chosen)
         for index, n in chosen:
             request = requests[index]
-            if request.vectors is not None and (whole := request.vectors.whole(request.num_computed_tokens, n)) != n:
-                if whole - n > room:
+            if request.vectors is not None and (uncut := request.vectors.uncut(request.num_computed_tokens, n)) != n:
+                if uncut - n > room:
                     continue
-                room, n = room - (whole - n), whole
+                room, n = room - (uncut - n), uncut
             yield index, n
 
     def _decoding(self, request: Request, *, alone: bool) -> Part:

@@ -38,7 +38,7 @@ class PromptVectors:
         later = np.arange(first + n - missing, first + n)[:, None] + np.full(part.coordinates.shape[1], self.ahead)
         return Given(which, part.rows, np.concatenate([part.coordinates, later]))
 
-    def whole(self, first: int, n: int) -> int:
+    def uncut(self, first: int, n: int) -> int:
         """The number of tokens from `first` on nearest to `n` with which no image that is seen both ways is cut: fewer, if any."""
         images, end = self.given.images, first + n
         if images is None or end >= len(images) or images[end] < 0 or images[end - 1] != images[end]:

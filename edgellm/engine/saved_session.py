@@ -1,4 +1,4 @@
-"""A session's conversation in a file: token ids, keys and values, so that another process goes on without computing them again."""
+"""A session's conversation in a file: token ids, keys and values, so that another process resumes without computing them again."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def check_pinned(pinned: object) -> int:
 
 
 def choose_context(asked: int | None, sinks: int, trained: int) -> int:
-    """The context in tokens. More than the model was trained for is allowed: rotary positions go on. Raises OptionError."""
+    """The context in tokens. More than the model was trained for is allowed: rotary positions continue. Raises OptionError."""
     sinks = check_sinks(sinks)
     context = min(trained, DEFAULT_CONTEXT) if asked is None else as_int(asked)
     if context is None or not sinks + 2 <= context <= 2**30:

@@ -14,7 +14,7 @@ from edgellm.tokenizer import StreamDecoder, Tokenizer, build_tokenizer
 
 
 class BackgroundTokenizer:
-    """Builds the tokenizer of a file's metadata in a thread of its own; whoever needs it waits for it."""
+    """Builds the tokenizer of a file's metadata in a thread of its own; callers wait for it."""
 
     def __init__(self, metadata: Mapping[str, Any], path: str) -> None:  # Any: a value's type is the file's choice
         self._metadata, self._path = metadata, path
@@ -88,14 +88,14 @@ class TokenTexts:
 
 
 def answer_decoder(
-    tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False, shown: frozenset[int] = frozenset()
+    tokenizer: Tokenizer, last_of_prompt: int, *, exact_spaces: bool = False, shown: frozenset[int] = frozenset()
 ) -> StreamDecoder:
     """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes; where a gap
     is filled in it belongs to the text.
 
-    `whole`: every space is the answer's own. `shown`: control tokens that are part of the text.
+    `exact_spaces`: every space is the answer's own. `shown`: control tokens that are part of the text.
     """
-    if whole or last_of_prompt == tokenizer.fill_in_ids.get("middle"):
+    if exact_spaces or last_of_prompt == tokenizer.fill_in_ids.get("middle"):
         return StreamDecoder(tokenizer, continuation=True, shown=shown)
     after_special = tokenizer.is_control(last_of_prompt) or tokenizer.next_bytes(last_of_prompt, False)[1]
     return StreamDecoder(tokenizer, continuation=not after_special, shown=shown)

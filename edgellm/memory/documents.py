@@ -1,4 +1,4 @@
-"""Where the documents of one step stand: each by itself, in slots that make its sums the same whoever stands beside it."""
+"""Slots of the documents of one step: chosen so that a document's sums are the same whatever others are in the step."""
 
 from __future__ import annotations
 

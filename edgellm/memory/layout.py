@@ -116,8 +116,8 @@ def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> Mem
     classes: list[MemoryClass] = []
     layer_class = []
     for layer in layers:
-        whole = context if layer.causal else 2 * context
-        wanted = MemoryClass(0, min(layer.window or whole, whole), slots, layer.causal, chunked=layer.chunked)
+        visible = context if layer.causal else 2 * context
+        wanted = MemoryClass(0, min(layer.window or visible, visible), slots, layer.causal, chunked=layer.chunked)
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))

@@ -51,7 +51,7 @@ def find_breakers(vocabulary: TokenPieces, texts: Collection[str]) -> Breakers:
 
 
 def dry(options: SamplingOptions, last_n: int, breakers: Breakers) -> Edit:
-    """Subtract multiplier * base ** (repeated length - allowed length) from each token that would go on repeating."""
+    """Subtract multiplier * base ** (repeated length - allowed length) from each token that would continue a repetition."""
     allowed, multiplier, base = options.dry_allowed_length, options.dry_multiplier, options.dry_base
     max_exponent = math.floor(MAX_EXPONENT_LOG / math.log(base)) if base > 1.000001 else last_n
 

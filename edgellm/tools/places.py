@@ -1,4 +1,4 @@
-"""Where a tool may write: over nothing that it reads, and over other files only when told."""
+"""Checks of the places that tools write to: never a file that they read, and an existing one only with --force."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     """Raises OptionError where `out`, or what stands beside it until it is complete, is one of the sources; where it is a folder;
     and where it exists, unless `force`.
     """
-    name, whole = os.fspath(out), os.path.realpath(out)
+    name, real = os.fspath(out), os.path.realpath(out)
     sources = [source for source in sources if os.path.isfile(source)]
-    for path in (whole, whole + PART):
+    for path in (real, real + PART):
         if os.path.exists(path) and any(os.path.samefile(path, source) for source in sources):
-            what = "belongs to the source itself" if path == whole else f"is written as {name}{PART} at first, which is a source"
+            what = "belongs to the source itself" if path == real else f"is written as {name}{PART} at first, which is a source"
             raise OptionError(f"{name} {what}; give another name.")
-    if os.path.isdir(whole):
+    if os.path.isdir(real):
         raise OptionError(f"{name} is a folder; give the name of a file.")
-    if os.path.exists(whole) and not force:
+    if os.path.exists(real) and not force:
         raise OptionError(f"{name} exists; give another name, or --force to replace it.")

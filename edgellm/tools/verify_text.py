@@ -82,9 +82,7 @@ def tokenizer_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:
 
 def _special(tokenizer: Tokenizer) -> Iterator[Diagnosis]:
     if not tokenizer.eog_ids:
-        yield Diagnosis(
-            "tokenizer", "warning", "no token ends an answer (tokenizer.ggml.eos_token_id): answers go on to their limit"
-        )
+        yield Diagnosis("tokenizer", "warning", "no token ends an answer (tokenizer.ggml.eos_token_id): answers run to their limit")
     named = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
     for name, token in named.items():
         if token is not None and tokenizer.token_type(token) in (TokenType.NORMAL, TokenType.BYTE, TokenType.UNUSED):
@@ -173,7 +171,7 @@ def _rendered(template: ChatTemplate, messages: Conversation, **options: Any) ->
 
 
 def _with_tools(template: ChatTemplate) -> tuple[str, str]:
-    """The text of a question with tools, told as the template wants them, or what went wrong; neither where it takes none."""
+    """The text of a question with tools, as the template takes them, or the error; neither where it takes none."""
     try:
         shape = shape_of(template)
         return (shape.render([USER], TOOLS).text, "") if shape.tools else ("", "")

@@ -1,4 +1,4 @@
-"""The models that are already on this machine, whoever fetched them: one module per program, found by listing this folder.
+"""The models that are already on this machine, fetched by any program: one module per program, found by listing this folder.
 
 Each module has NAME (for people), RANK (of two stores with the same file the lower one owns it) and `find(surroundings)`, which
 yields Found records and skips what it cannot read. Nothing here writes.

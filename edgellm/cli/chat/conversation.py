@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]  # Any: options of Model.chat, of many types
 Messages = list[dict[str, str]]
-STATE_SECONDS = 30.0  # at least between two states of a chat that goes on: they may be large
+STATE_SECONDS = 30.0  # at least between two saved states of a chat: they may be large
 NGRAM = "ngram"  # the draft that needs no model
 
 
@@ -34,7 +34,7 @@ class Dialogue:
     """Holds what was said and streams the next answer.
 
     `chosen` are the user's options, `recommended` those that hold where the user has none; `last` is the last answer's Generation.
-    `full`: the context has begun to lose what was said first. `progress` is told how far the prompt is read. `refuse` may answer a
+    `full`: the context has begun to lose what was said first. `progress` is called as the prompt is read. `refuse` may answer a
     message in the model's place.
     """
 
@@ -278,7 +278,7 @@ class Keeper:
         self._write_state(chat)
 
     def fork(self, chat: Dialogue, name: str) -> None:
-        """Save, and go on as another session. Raises SessionError, Unwritable, OSError."""
+        """Save, and continue as another session. Raises SessionError, Unwritable, OSError."""
         self._write(chat)
         held = self.store.claim(name or self.name)
         self.close(chat, quiet=True)

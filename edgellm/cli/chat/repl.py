@@ -33,7 +33,7 @@ FULL = "(the context is full: the oldest messages are being forgotten; /clear st
 
 
 def talk(conversation: Dialogue, switch: Callable[[str], None], *, interactive: bool, private: bool = False) -> int:
-    """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
+    """Run the loop; `switch` replaces the model. Returns the exit code.
 
     On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over,
     and a slash before anything but a command begins a message. `private`: input lines are not kept on the disk.

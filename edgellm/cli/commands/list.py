@@ -1,4 +1,4 @@
-"""`edgellm list`: the models that are on this machine, whoever fetched them."""
+"""`edgellm list`: the models on this machine, fetched by any program."""
 
 from __future__ import annotations
 

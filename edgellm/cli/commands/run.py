@@ -145,7 +145,7 @@ def _in_force(model: Model, settings: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _print_json(name: str, stream: Stream, model: Model, sampling: Mapping[str, object], reading: ReadingLine) -> None:
-    """The whole answer; what there is of it where Ctrl-C ends it."""
+    """The answer, or its beginning where Ctrl-C ends it."""
     try:
         with reading:
             stream.drain()
@@ -211,10 +211,10 @@ def _whole(prompt: str | None, piped: PipedText, raw: bool, *, may_be_empty: boo
         say("nothing came on standard input, so the prompt is used alone (< /dev/null avoids this wait)")
     if text and not raw:
         text = text.removesuffix("\n").removesuffix("\r")
-    whole = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
-    if not whole and not may_be_empty:
+    joined = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
+    if not joined and not may_be_empty:
         raise OptionError("the prompt is empty: give some text to answer or to continue")
-    return whole
+    return joined
 
 
 def _reply(model: Model, text: str, images: list[str], system: str | None, settings: dict[str, Any]) -> Stream:

@@ -54,7 +54,7 @@ def _handing_back(before: Callable[[], None], after: Callable[[], None]) -> Iter
         before()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-        signal.signal(number, hand_back)  # goes on here after `fg`
+        signal.signal(number, hand_back)  # continues here after `fg`
         after()
 
     usual = {

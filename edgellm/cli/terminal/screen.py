@@ -10,7 +10,7 @@ COLUMNS = 80  # where nobody can tell
 
 
 def understands_escapes(stream: TextIO) -> bool:
-    """True if a stream leads to a terminal that moves its cursor and dims text when told so."""
+    """True if a stream leads to a terminal that understands escape sequences for the cursor and dim text."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and sys.platform != "win32"
 
 

@@ -19,7 +19,7 @@ _NOT_LAST = frozenset("（「『【《〈〔［｛")
 class WordWrap:
     """Turns pieces of text into what a terminal shall be sent; the first piece begins at the left edge.
 
-    Words appear as they come: one that gets too long for its line is wiped out there and goes on in the next. Lines of lists stay
+    Words appear as they come: one that gets too long for its line is erased there and moved to the next. Lines of lists stay
     indented. Code between fences, tables, and words longer than a line are left to the terminal.
     """
 
@@ -82,7 +82,7 @@ class WordWrap:
             wipe = f"\x1b[{self._word_width}D\x1b[K" if self._word_width else ""
             sent = f"{wipe}\n{' ' * indent}{self._word}"
             self._column = indent + self._word_width + width
-        else:  # longer than a line: the terminal goes on in its first column
+        else:  # longer than a line: the terminal continues in its first column
             self._column += len(spaces) + width
             self._column = width if self._column > columns else self._column
         self._word, self._word_width = self._word + char, self._word_width + width
