@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgellm.api.answer import Piece
     from edgellm.api.async_ import AsyncStream
+    from edgellm.api.chat_options import ChatKeywords
+    from edgellm.api.embed import EmbedKeywords
+    from edgellm.api.generation_options import GenerationKeywords
     from edgellm.api.header import ModelHeader, read_header
+    from edgellm.api.infill import InfillKeywords
     from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
     from edgellm.api.model import Model, Session
     from edgellm.api.records import Event, Generation, LoadStats, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
+    from edgellm.chat import Message
     from edgellm.chat.images import Image
     from edgellm.chat.tools import CallDelta, ToolCall
     from edgellm.errors import (
@@ -59,7 +64,8 @@ if TYPE_CHECKING:
         Unwritable,
     )
     from edgellm.loading.loaded import ModelInfo
-    from edgellm.sampling import SamplingOptions
+    from edgellm.sampling import SamplingKeywords, SamplingOptions
+    from edgellm.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 
@@ -75,18 +81,23 @@ __all__ = [
     "BadVersion",
     "BadVocab",
     "CallDelta",
+    "ChatKeywords",
     "ContextFull",
     "DownloadError",
     "Duplicate",
     "EdgeError",
+    "EmbedKeywords",
     "Event",
     "FormatError",
     "Generation",
+    "GenerationKeywords",
     "Image",
     "ImageError",
+    "InfillKeywords",
     "InstalledModel",
     "LimitExceeded",
     "LoadStats",
+    "Message",
     "Model",
     "ModelClosed",
     "ModelHeader",
@@ -98,6 +109,7 @@ __all__ = [
     "OptionError",
     "Piece",
     "QueueFull",
+    "SamplingKeywords",
     "SamplingOptions",
     "SchemaError",
     "Session",
@@ -107,6 +119,7 @@ __all__ = [
     "Stream",
     "TemplateError",
     "TokenLogprobs",
+    "Tokenizer",
     "ToolCall",
     "Truncated",
     "Unreadable",
@@ -146,6 +159,13 @@ _HOMES = {
     "ModelHeader": "edgellm.api.header",
     "read_header": "edgellm.api.header",
     "SamplingOptions": "edgellm.sampling",
+    "SamplingKeywords": "edgellm.sampling",
+    "GenerationKeywords": "edgellm.api.generation_options",
+    "ChatKeywords": "edgellm.api.chat_options",
+    "InfillKeywords": "edgellm.api.infill",
+    "EmbedKeywords": "edgellm.api.embed",
+    "Message": "edgellm.chat",
+    "Tokenizer": "edgellm.tokenizer",
 }
 
 

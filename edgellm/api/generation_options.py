@@ -13,6 +13,7 @@ from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
 from edgellm.options.generation import LOGPROBS, MAX_TOKENS
+from edgellm.options.table import known_as
 from edgellm.sampling import Processor, SamplingKeywords
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ def _check_names(sampling: Iterable[str]) -> None:
     if wrong is not None:
         import difflib  # which nobody else needs
 
+        if (row := known_as(wrong)) is not None:
+            where = "an option of load" if row.part == "loading" else "an option of chat" if row.part == "chat" else "the name here"
+            raise OptionError(f"{wrong} is not an option of generation; {row.name} is {where}.")
         known = sorted(GenerationKeywords.__annotations__)
         near = difflib.get_close_matches(wrong, known, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
+from typing import Never
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.model import Model
 from edgellm.backends.base import Progress
 from edgellm.catalogue import resolve
 from edgellm.checkpoints.opening import open_model
+from edgellm.errors import OptionError
 from edgellm.loading.adapters import Asked
 from edgellm.loading.load import LoadOptions, load_model
+from edgellm.options.table import known_as
 from edgellm.tokenizer import Tokenizer, build_tokenizer
+
+log = logging.getLogger("edgellm")
+log.addHandler(logging.NullHandler())  # silent unless the program sets logging up
 
 
 def load(
@@ -35,6 +43,7 @@ def load(
     mlock: bool = False,
     progress: Progress | None = None,
     force: bool = False,
+    **unknown: Never,
 ) -> Model:
     """Open a model file and make it ready to run.
 
@@ -70,6 +79,13 @@ def load(
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
+    if unknown:
+        name = next(iter(unknown))
+        row, places = known_as(name), {"loading": "the name here", "chat": "an option of chat"}
+        meant = f"; {row.name} is {places.get(row.part, 'an option of generate and chat')}." if row is not None else ""
+        if row is None and (near := difflib.get_close_matches(name, load.__kwdefaults__ or (), n=1)):
+            meant = f"; did you mean {near[0]}?"
+        raise OptionError(f"{name} is not an option of load{meant or '; docs/options.md lists them all.'}")
     policy = check_policy(context_policy)
     options = LoadOptions(
         backend=backend,
@@ -90,7 +106,9 @@ def load(
         progress=progress,
         force=force,
     )
-    return Model(load_model(path_or_name, options), policy)
+    model = Model(load_model(path_or_name, options), policy)
+    log.info("%s: loaded, context %d, %s, %d threads", model.path, model.context, model.backend, model.threads)
+    return model
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

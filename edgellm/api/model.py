@@ -218,6 +218,14 @@ class Model(Generating, Embedding, Reranking):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        from asyncio import to_thread  # 3 MB, which most programs never need
+
+        await to_thread(self.close)
+
     def __repr__(self) -> str:
         state = "closed" if self.engine.closed else f"context {self.context}, {self.backend}, {self.threads} threads"
         return f"<edgellm.Model {self.path.name}: {self.architecture}, {state}>"

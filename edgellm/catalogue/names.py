@@ -52,7 +52,10 @@ def resolve(name: str | os.PathLike[str]) -> Path:
         entry, file = find_entry(text)
         if file is None:
             has = ", ".join(f.type for f in entry.files)
-            raise ModelNotFound(f"{entry.name} has no {_shown(text.partition(':')[2])} file in the catalogue: it has {has}")
+            type_name = text.partition(":")[2]
+            near = spelling.near_type(type_name, [f.type for f in entry.files])
+            hint = f"did you mean {entry.name}:{near}?" if near else f"it has {has}"
+            raise ModelNotFound(f"{entry.name} has no {_shown(type_name)} file in the catalogue: {hint}")
         if file.bundled:
             raise ModelNotFound(missing(file))
         raise ModelNotFound(

@@ -15,6 +15,7 @@ from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_o
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
 from edgellm.catalogue.names import HubName, entry_of, find_entry, hub_name, missing, on_disk, some
 from edgellm.catalogue.partial_file import PartialFile
+from edgellm.catalogue.spelling import near_type
 from edgellm.errors import DownloadError, ModelNotFound
 
 ROOM = 1.05  # free space wanted: the bytes and 5 % for the file system's own needs
@@ -73,7 +74,10 @@ def plan(name: str, hub: Hub) -> list[Wanted]:
         return _of_repository(asked, hub)
     entry, file = find_entry(name)
     if file is None:
-        raise ModelNotFound(f"{entry.name} has no such file in the catalogue: it has {some([f.type for f in entry.files])}")
+        types = [f.type for f in entry.files]
+        near = near_type(name.partition(":")[2], types)
+        hint = f"did you mean {entry.name}:{near}?" if near else f"it has {some(types)}"
+        raise ModelNotFound(f"{entry.name} has no such file in the catalogue: {hint}")
     if file.bundled:
         raise ModelNotFound(missing(file))
     if file.gated and not hub.has_token:

@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -109,6 +109,14 @@ def _family(squeezed: str, entries: Mapping[str, Entry]) -> list[Entry]:
 
 def _squeezed(name: str, without: frozenset[str] = frozenset()) -> str:
     return "".join(part for part in re.split(r"[-_ ]+", name.lower()) if part not in without)
+
+
+def near_type(text: str, types: Sequence[str]) -> str:
+    """The type that was meant by another spelling of it (q4km for Q4_K_M), or the one most like it; "" for none."""
+    squeezed = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in types}
+    wanted = re.sub(r"[^a-z0-9]", "", text.lower())
+    found = difflib.get_close_matches(wanted, squeezed, n=1, cutoff=CLOSE)
+    return squeezed[found[0]] if found else ""
 
 
 def near(text: str, entries: Mapping[str, Entry]) -> list[str]:

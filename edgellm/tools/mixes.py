@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgellm.catalogue.spelling import near_type
 from edgellm.errors import OptionError, Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME, GGMLType
 from edgellm.formats.gguf_tensors import TensorInfo
@@ -142,7 +143,9 @@ def find_mix(name: str) -> Mix:
     """The mix of that name, in any case. Raises OptionError."""
     mix = MIXES.get(ALIASES.get(name.upper(), name.upper()))
     if mix is None:
-        raise OptionError(f"type {name!r} is not known; choose one of {', '.join(MIXES)}.")
+        near = near_type(name, list(MIXES))
+        hint = f"did you mean {near}?" if near else f"choose one of {', '.join(MIXES)}."
+        raise OptionError(f"type {name!r} is not known; {hint}")
     return mix
 
 
