@@ -6,17 +6,21 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any  # Any: options of load() and generate(), of many types
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any  # Any: options of load() and generate(), of many types
 
 import typer
 
 from edgellm.cli.completion import model_names
 from edgellm.cli.terminal.output import say
-from edgellm.errors import EdgeError, OptionError, OptionValue
+from edgellm.errors import BackendError, EdgeError, OptionError, OptionValue
 from edgellm.options import generation, loading
 from edgellm.options.option import Option, Part
 from edgellm.options.sampling import SAMPLING
 from edgellm.options.table import TABLE
+
+if TYPE_CHECKING:
+    from edgellm.server.mcp import McpServer
 
 
 def understood(context: typer.Context, name: str | None) -> str | None:
@@ -46,6 +50,22 @@ System = Annotated[
     str | None, typer.Option("--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Mcp = Annotated[
+    Path | None, typer.Option("--mcp", metavar="FILE", show_default=False, help="MCP servers, whose tools the model may ask for.")
+]
+
+
+def mcp_servers(path: Path | None) -> tuple[McpServer, ...]:
+    """The servers of a file, none without one. Raises OptionError, BackendError."""
+    if path is None:
+        return ()
+    from importlib.util import find_spec
+
+    from edgellm.server.mcp import read_mcp_file
+
+    if find_spec("mcp") is None:
+        raise BackendError("--mcp needs the mcp package; install it with: pip install 'edgellm[mcp]'")
+    return read_mcp_file(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm import EdgeError, __version__
-from edgellm.server import anthropic, llama_cpp, ollama, openai, responses, static
+from edgellm.server import anthropic, llama_cpp, ollama, openai, page_tools, responses, static
 from edgellm.server.answers import Notes
 from edgellm.server.bodies import ClientGone
 from edgellm.server.guards import Guards
+from edgellm.server.mcp import McpTools
 from edgellm.server.metrics import Metrics
 from edgellm.server.models import Models
 from edgellm.server.problems import Problem, problem_of
@@ -33,12 +34,12 @@ SHAPES = (  # of errors, by the beginning of the path; the last that fits
 )
 
 
-def create_app(models: Models, settings: Settings) -> ASGIApp:
-    """The server as an ASGI application. Its caller starts and closes `models`."""
+def create_app(models: Models, settings: Settings, tools: McpTools | None = None) -> ASGIApp:
+    """The server as an ASGI application. Its caller starts and closes `models`, and the `tools` that its page offers."""
     metrics = Metrics(models)
     found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health), *static.routes()]
     public = [path for _, path, _ in found]
-    found.append(("GET", "/metrics", metrics.answer))
+    found += [("GET", "/metrics", metrics.answer), *page_tools.routes(tools)]
     for protocol in (openai, responses, anthropic, ollama, llama_cpp):
         found += protocol.routes(models, settings)
     routes = [Route(path, _answered(endpoint), methods=[method]) for method, path, endpoint in found]

@@ -42,6 +42,7 @@ class Loaded:
     users: int = 0
     used: float = 0.0
     expires: float | None = None
+    timer: asyncio.TimerHandle | None = None  # that looks whether it has
 
     @property
     def name(self) -> str:
@@ -196,12 +197,23 @@ class Models:
         """An answer is complete: unload the model after `keep_alive` seconds without another one."""
         loaded.used = time.monotonic()
         loaded.expires = None if keep_alive is None else loaded.used + keep_alive
-        if keep_alive is not None:
-            asyncio.get_running_loop().call_later(keep_alive, self._expire, loaded)
+        if loaded.timer is not None and loaded.expires is not None and loaded.timer.when() > loaded.expires:
+            loaded.timer.cancel()
+            loaded.timer = None
+        self._look_later(loaded)
+
+    def _look_later(self, loaded: Loaded) -> None:
+        """One timer for a model: with one for each answer, those of minutes would be kept."""
+        if loaded.timer is None and loaded.expires is not None:
+            loaded.timer = asyncio.get_running_loop().call_at(loaded.expires, self._expire, loaded)
 
     def _expire(self, loaded: Loaded) -> None:
-        due = loaded.expires is not None and loaded.expires <= time.monotonic() + 0.001
-        if due and not loaded.users and self.loaded.get(loaded.offered.source) is loaded:
+        loaded.timer = None
+        if self.loaded.get(loaded.offered.source) is not loaded or loaded.users:
+            return  # the end of an answer sets another one
+        if loaded.expires is not None and loaded.expires > time.monotonic() + 0.001:
+            self._look_later(loaded)
+        elif loaded.expires is not None:
             log.info("unloaded %s", loaded.name)
             self._close(loaded)
 

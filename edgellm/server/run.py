@@ -16,6 +16,7 @@ import uvicorn
 
 from edgellm import OptionError
 from edgellm.server.app import create_app
+from edgellm.server.mcp import McpTools
 from edgellm.server.models import Models
 from edgellm.server.protocol import Protocol
 from edgellm.server.settings import IDLE_SECONDS, MOST_HEADERS, STOP_SECONDS, Settings
@@ -74,9 +75,9 @@ def serve(settings: Settings, started: Callable[[str, Server], None]) -> None:
 
 async def _serve(settings: Settings, listener: socket.socket, started: Callable[[Server], None]) -> None:
     asyncio.get_running_loop().set_default_executor(Workers(WORKERS, THREADS))
-    models = Models(settings)
+    models, tools = Models(settings), McpTools(settings.mcp)
     config = uvicorn.Config(
-        create_app(models, settings),
+        create_app(models, settings, tools),
         http=Protocol,
         ws="none",
         lifespan="off",
@@ -91,11 +92,12 @@ async def _serve(settings: Settings, listener: socket.socket, started: Callable[
     server = Server(config, models)
     watching = asyncio.create_task(models.watch())
     try:
-        await models.start()
+        await asyncio.gather(models.start(), tools.start())
         started(server)
         await server.serve([listener])
     finally:
         watching.cancel()
+        await tools.close()
         await models.close()
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any  # Any: options of load
 
 from edgellm import OptionError
+from edgellm.server.mcp import McpServer
 
 MOST_BODY = 32 << 20  # bytes of a request's body, pictures in it included
 MOST_BODIES = 192 << 20  # bytes of all bodies that are being received
@@ -38,6 +39,7 @@ class Settings:
     origins: frozenset[str] = frozenset()  # of web pages that may use the server
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     max_tokens: int | None = None  # of an answer whose request sets no limit; None: to the end of the context
+    mcp: tuple[McpServer, ...] = ()  # whose tools the page offers
     load: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:

@@ -6,12 +6,16 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import scripted
 from serving import Running
+
+from edgellm.server.mcp import McpServer
 
 pytestmark = pytest.mark.slow
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
@@ -261,3 +265,38 @@ def test_phone_width_keyboard_and_labels(opened: Callable[..., Any]) -> None:
     assert tab.locator(".message").count() == 0
     tab.keyboard.press("Alt+Comma")
     assert tab.locator("#settings").is_visible()
+
+
+def test_tools_of_mcp_servers_are_run_when_the_user_says_so(browser: Any, tmp_path: Path) -> None:
+    """The call is shown and asked about; its result goes back to the model, and is not asked about again where that was said."""
+    call = '<tool_call>\n{"name": "price", "arguments": {"item": "tea"}}\n</tool_call>'
+
+    def script(conversation: str) -> str:
+        asked = conversation.rpartition("<|im_start|>")[2]
+        return f"The shop said: {asked[5:22]}" if asked.startswith("tool\n") else call if "price" in asked else "Hello."
+
+    shop = McpServer("shop", sys.executable, (str(Path(__file__).resolve().parents[1] / "helpers" / "mcp_server.py"),))
+    errors = list[str]()
+    with scripted(tmp_path / "toy.gguf", script, mcp=(shop,)) as server, contextlib.closing(browser.new_context()) as context:
+        tab = context.new_page()
+        watched(tab, errors)
+        with tab.expect_response("**/page/tools"):
+            shown(tab, server.address)
+        said = {"once": "tea costs 3 euros", "no": "The user did not", "always": "tea costs 3 euros"}
+        for number, (button, result) in enumerate(said.items()):
+            tab.fill("#message", "price?")
+            tab.press("#message", "Enter")
+            tab.locator("#tool-dialog[open]").wait_for()
+            assert '"item": "tea"' in tab.locator("#tool-arguments").inner_text()
+            tab.click(f"#tool-dialog button[value={button}]")
+            ended(tab, 2 * number + 2)
+            tab.locator(".message.tool summary").last.click()
+            assert result in tab.locator(".message.tool").last.inner_text()
+        answered = tab.locator(".message.assistant").count()
+        tab.fill("#message", "price again")
+        tab.press("#message", "Enter")
+        ended(tab, answered + 2)
+        assert not tab.locator("#tool-dialog[open]").count()
+        tab.reload()
+        tab.locator(".message.tool").first.wait_for()
+        assert tab.locator(".message.tool").count() == 4 and errors == []

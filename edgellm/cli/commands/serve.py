@@ -61,6 +61,7 @@ def serve(
         list[str] | None,
         typer.Option("--model-alias", metavar="NAME=MODEL", show_default=False, help="Another name for a model. May be repeated."),
     ] = None,
+    mcp: options.Mcp = None,
     chosen: options.Chosen = options.NONE,
 ) -> None:
     """Serve models over HTTP.
@@ -90,6 +91,7 @@ def serve(
         keep_alive=_seconds(keep_alive),
         origins=frozenset(_origin(each) for each in allow_origin or ()),
         aliases=dict(_alias(each) for each in model_alias or ()),
+        mcp=options.mcp_servers(mcp),
         max_tokens=chosen.values.get("max_tokens"),
         load=SERVED | chosen.part("loading"),
     )

@@ -57,6 +57,15 @@ export async function models() {
   return data.map(({ id, meta = {} }) => ({ id, loaded: meta.loaded, context: meta.n_ctx, vision: meta.vision, thinking: meta.thinking }));
 }
 
+/** Tools of MCP servers: {type, function, server, allowed}. */
+export const tools = async () => (await (await call("page/tools")).json()).tools;
+
+/** The result of a call that the user allowed: {content, failed}. */
+export async function runTool(name, args, confirmed, signal) {
+  const body = JSON.stringify({ name, arguments: args, confirmed });
+  return (await call("page/tools/call", { method: "POST", signal, body })).json();
+}
+
 /** Stream a chat completion. `on` gets {text}, {thinking}, {calls}, {progress: [done, of]}, {usage}, {finish}. Raises ApiError. */
 export async function complete(body, signal, on) {
   const response = await call("v1/chat/completions", {

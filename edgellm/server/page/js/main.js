@@ -1,6 +1,6 @@
 // The chat page: reads what the user does, talks to the server, keeps chats in this browser.
 
-import { complete, models } from "./api.js";
+import { complete, models, runTool, tools as listTools } from "./api.js";
 import { byId, confirmed, el, icon, iconButton } from "./dom.js";
 import { imageUri } from "./images.js";
 import { defaultSettings, requestFields, SettingsDialog } from "./settings.js";
@@ -16,6 +16,7 @@ let chat = null;                                     // the open chat; saved wit
 let tree = new Tree([], {});
 let running = null;                                  // {controller, message} while an answer is written
 let attached = [];                                   // data URIs
+let tools = [];                                      // of MCP servers, as the server lists them
 
 const message = byId("message"), send = byId("send"), select = byId("model"), live = byId("live");
 const thread = new Thread({ regenerate, edit, branch });
@@ -168,6 +169,11 @@ function history_(last) {
   for (const each of upTo) {
     if (each.role === "user" && each.images?.length) {
       out.push({ role: "user", content: [...each.images.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text: each.content }] });
+    } else if (each.role === "tool") {
+      out.push({ role: "tool", tool_call_id: each.call, name: each.name, content: each.content });
+    } else if (each.role === "assistant" && each.calls?.length && each.calls.every((call) => upTo.some((other) => other.call === call.id))) {
+      const calls = each.calls.map((call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } }));
+      out.push({ role: "assistant", content: each.content, tool_calls: calls });
     } else if (each.role === "user" || (each.role === "assistant" && each.content)) out.push({ role: each.role, content: each.content });
   }
   return out;
@@ -189,6 +195,8 @@ async function answer(question) {
 
   const body = { model: select.value, messages: history_(question), ...requestFields(chat.settings) };
   if (!byId("think").hidden) body.chat_template_kwargs = { enable_thinking: byId("think").getAttribute("aria-pressed") === "true" };
+  const offeredTools = tools.filter((tool) => !chat.settings.withoutTools?.includes(tool.function.name));
+  if (offeredTools.length) body.tools = offeredTools.map((tool) => ({ type: tool.type, function: tool.function }));
   const sent = performance.now();
   let first = null, pieces = 0, saved = sent, scheduled = false;
   const redraw = () => { scheduled = false; thread.update(reply); };
@@ -226,12 +234,58 @@ async function answer(question) {
   await store.saveMessage(reply);
   await store.saveChat({ ...chat, updated: Date.now() });
   listChats();
+  if (reply.finish === "tool_calls" && tools.length) await runCalls(reply);
+}
+
+/** Run the calls of an answer that the user allows, and let the model go on with their results. */
+async function runCalls(reply) {
+  const open = chat.id, controller = new AbortController();
+  let last = reply;
+  running = { controller, message: reply };
+  showSending();
+  for (const call of reply.calls) {
+    let result;
+    try {
+      result = await allowedResult(call, controller.signal);
+    } catch (error) {
+      result = { content: error.message, failed: true };
+    }
+    if (chat.id !== open) return;
+    const stopped = controller.signal.aborted;
+    last = add({ role: "tool", parent: last.id, call: call.id, name: call.name, content: stopped ? "Stopped." : result.content, failed: result.failed });
+    await store.saveMessage(last);
+    draw();
+  }
+  running = null;
+  showSending();
+  if (!controller.signal.aborted) await answer(last);
+}
+
+async function allowedResult(call, signal) {
+  const tool = tools.find((each) => each.function.name === call.name);
+  if (!tool) return { content: `There is no tool ${call.name}.`, failed: true };
+  const always = (chat.allowed ??= []);
+  const said = tool.allowed || always.includes(call.name) ? "once" : await askForCall(tool, call);
+  if (said === "always") { always.push(call.name); await store.saveChat(chat); }
+  if (said !== "once" && said !== "always") return { content: "The user did not allow this call.", failed: true };
+  return runTool(call.name, JSON.parse(call.arguments || "{}"), true, signal);
+}
+
+/** "once", "always" in this chat, or "no". */
+function askForCall(tool, call) {
+  const dialog = byId("tool-dialog");
+  byId("tool-question").textContent = `Let ${tool.server} run ${call.name}?`;
+  byId("tool-arguments").textContent = call.arguments;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true }));
 }
 
 function mergeCalls(reply, deltas) {
   reply.calls ??= [];
   for (const delta of deltas) {
-    const call = (reply.calls[delta.index ?? 0] ??= { name: "", arguments: "" });
+    const call = (reply.calls[delta.index ?? 0] ??= { id: "", name: "", arguments: "" });
+    call.id ||= delta.id ?? "";
     call.name ||= delta.function?.name ?? "";
     call.arguments += delta.function?.arguments ?? "";
   }
@@ -315,7 +369,7 @@ byId("menu").addEventListener("click", () => {
 byId("scrim").addEventListener("click", closeSidebar);
 byId("new-chat").addEventListener("click", () => { closeSidebar(); newChat(); });
 byId("search").addEventListener("input", listChats);
-byId("open-settings").addEventListener("click", () => dialog.open(chat.settings));
+byId("open-settings").addEventListener("click", () => dialog.open(chat.settings, tools));
 select.addEventListener("change", modelChanged);
 
 const THEMES = ["system", "light", "dark"];
@@ -354,7 +408,7 @@ document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]")) return;
   if (event.altKey && event.code === "KeyN") { event.preventDefault(); newChat(); }
   else if (event.altKey && event.code === "KeyK") { event.preventDefault(); byId("search").focus(); }
-  else if (event.altKey && event.code === "Comma") { event.preventDefault(); dialog.open(chat.settings); }
+  else if (event.altKey && event.code === "Comma") { event.preventDefault(); dialog.open(chat.settings, tools); }
   else if (event.key === "Escape" && byId("sidebar").classList.contains("open")) { closeSidebar(); byId("menu").focus(); }
   else if (event.key === "Escape" && running) stop();
   else if (event.key === "/" && !event.target.closest?.("input, textarea, select")) { event.preventDefault(); message.focus(); }
@@ -373,5 +427,6 @@ const wanted = location.hash.slice(1);
 if (wanted) await openChat(wanted);
 else newChat();
 showSending();
+listTools().then((found) => { tools = found; }, () => {});
 await refreshModels();
 setInterval(() => { if (!document.hidden && !running) refreshModels(); }, REFRESH_MODELS);

@@ -34,7 +34,14 @@ export class SettingsDialog {
     this.dialog.addEventListener("close", () => { const settings = this.read(); if (settings) changed(settings); });
   }
 
-  open(settings) {
+  open(settings, tools) {
+    this.tools = tools.map((tool) => {
+      const box = el("input", { type: "checkbox", name: tool.function.name });
+      box.checked = !settings.withoutTools?.includes(tool.function.name);
+      return [box, el("li", {}, el("label", {}, box, ` ${tool.function.name} `, el("small", {}, tool.server)))];
+    });
+    byId("mcp").hidden = !tools.length;
+    byId("mcp-tools").replaceChildren(...this.tools.map(([, item]) => item));
     byId("set-system").value = settings.system ?? "";
     byId("set-schema").value = settings.schema ?? "";
     byId("schema-error").hidden = true;
@@ -45,6 +52,8 @@ export class SettingsDialog {
   /** The settings in the dialog; null, with a sentence shown, where they can't be used. */
   read() {
     const settings = {};
+    const without = (this.tools ?? []).filter(([box]) => !box.checked).map(([box]) => box.name);
+    if (without.length) settings.withoutTools = without;
     if (byId("set-system").value.trim()) settings.system = byId("set-system").value;
     for (const [name, input] of Object.entries(this.inputs)) {
       if (!input.validity.valid) { input.reportValidity(); return null; }
