@@ -42,14 +42,14 @@ def encode_image(
 
 
 # --- prompts with images ----------------------------------------------------------------------------------------------
-class Run(NamedTuple):
+class TextRun(NamedTuple):
     """A text with the spans in which names of control tokens are tokens."""
 
     text: str
     trusted: tuple[Span, ...] = ()
 
 
-Runs = list["Run | TokenIds | EncodedImage"]
+Runs = list["TextRun | TokenIds | EncodedImage"]
 
 
 def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str, watch: Watch) -> Runs:
@@ -63,7 +63,7 @@ def mixed_runs(model: LoadedModel, prompt: Sequence[object], name: str, watch: W
         if isinstance(part, images.Image):
             runs.append(encode_image(model, part, watch=watch))
         elif isinstance(part, str):
-            runs.append(Run(part))
+            runs.append(TextRun(part))
         else:
             ids.append(part)
     return runs
@@ -118,20 +118,20 @@ def marked_runs(model: LoadedModel, rendered: Rendered, found: Mapping[str, Enco
     return [*runs, _slice(rendered.text, trusted, at, len(rendered.text))]
 
 
-def _slice(text: str, trusted: Sequence[Span], first: int, end: int) -> Run:
+def _slice(text: str, trusted: Sequence[Span], first: int, end: int) -> TextRun:
     spans = ((max(a, first) - first, min(b, end) - first) for a, b in trusted)
-    return Run(text[first:end], tuple((a, b) for a, b in spans if a < b))
+    return TextRun(text[first:end], tuple((a, b) for a, b in spans if a < b))
 
 
 def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
     """The ids of a prompt and the vectors in it: texts beside each other are tokenized together. Raises OptionError."""
     ids, rows, places = list[TokenIds](), list[Rows](), list[npt.NDArray[np.int64]]()
-    pending, at = Run(""), 0
+    pending, at = TextRun(""), 0
 
-    def add_text(run: Run) -> None:
+    def add_text(run: TextRun) -> None:
         nonlocal pending
         n = len(pending.text)
-        pending = Run(pending.text + run.text, (*pending.trusted, *((a + n, b + n) for a, b in run.trusted)))
+        pending = TextRun(pending.text + run.text, (*pending.trusted, *((a + n, b + n) for a, b in run.trusted)))
 
     def add_ids(found: TokenIds) -> None:
         nonlocal at
@@ -148,10 +148,10 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
             if first and bos is not None and found[:2] == [bos, bos]:  # the template has written one
                 found = found[1:]
             add_ids(np.array(found, np.int32))
-        pending = Run("")
+        pending = TextRun("")
 
     for run in runs:
-        if isinstance(run, Run):
+        if isinstance(run, TextRun):
             add_text(run)
         elif isinstance(run, np.ndarray):
             flush()
@@ -159,7 +159,7 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
         else:
             for number, piece in enumerate(run.pieces):
                 if isinstance(piece, str):
-                    add_text(Run(piece, ((0, len(piece)),)))
+                    add_text(TextRun(piece, ((0, len(piece)),)))
                     continue
                 flush()
                 ids.append(_names(run.fingerprint, number, len(piece.rows)))

@@ -15,7 +15,7 @@ from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
 from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
 from edgellm.engine.scheduler import Candidate, StepLimits, plan
-from edgellm.engine.step import Outcome, Part, Step
+from edgellm.engine.step import RequestRows, Step, StepResult
 from edgellm.errors import FormatError, NumericError, QueueFull
 from edgellm.formats.mapped import MappedFile
 from edgellm.weights import WeightStore
@@ -183,7 +183,7 @@ class Core:
                 room, n = room - (uncut - n), uncut
             yield index, n
 
-    def _decoding(self, request: Request, *, alone: bool) -> Part:
+    def _decoding(self, request: Request, *, alone: bool) -> RequestRows:
         """The newest token; `alone` in a step, with a draft."""
         conversation = request.conversation
         assert conversation is not None
@@ -191,23 +191,23 @@ class Core:
             room = min(self._executable.max_tokens - 1, self._executable.max_outputs - 1, conversation.sequence.can_take_back)
             if draft := request.draft()[:room]:
                 tokens = np.array([request.ids[-1], *draft], np.int32)
-                return Part(conversation, tokens, np.arange(len(tokens), dtype=np.int32))
+                return RequestRows(conversation, tokens, np.arange(len(tokens), dtype=np.int32))
         given = request.vectors.part(len(request.ids) - 1, 1) if request.vectors is not None else None
-        return Part(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
+        return RequestRows(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW, given)
 
-    def announce(self, step: Step) -> Sequence[Outcome] | None:
+    def announce(self, step: Step) -> Sequence[StepResult] | None:
         """Call the functions that readers want to be called before a step; None where it can be computed then.
 
         One that raises fails its request, and one that uses the model may take conversations away.
         """
-        called, failed = False, list[Outcome]()
+        called, failed = False, list[StepResult]()
         for request, part in zip(step.requests, step.parts, strict=True):
             if request.on_step is not None:
                 called = True
                 try:
                     request.on_step(len(part.conversation))
                 except Exception as error:
-                    failed.append(Outcome(request, None, error))
+                    failed.append(StepResult(request, None, error))
         return failed if failed or (called and step.void) else None
 
     def check_file(self) -> None:
@@ -247,24 +247,24 @@ class Core:
             batches.append(conversation.step(tokens, rows, given))
         step.pending = self._executable.submit(batches[0] if len(batches) == 1 else StepBatch.joined(batches))
 
-    def sample(self, step: Step, logits: Logits) -> list[Outcome]:
+    def sample(self, step: Step, logits: Logits) -> list[StepResult]:
         """Draw the next tokens. An exception fails its request only."""
         for request in step.requests:
             if request.calls_back:
                 logits = logits.copy()  # callbacks may compute steps
                 break
-        outcomes, first = list[Outcome](), 0
+        outcomes, first = list[StepResult](), 0
         for request, part in zip(step.requests, step.parts, strict=True):
             end = first + len(part.output_rows)
             if end > first and request.conversation is part.conversation:
                 try:
-                    outcomes.append(Outcome(request, request.sample(logits[first:end])))
+                    outcomes.append(StepResult(request, request.sample(logits[first:end])))
                 except Exception as error:
-                    outcomes.append(Outcome(request, None, error))
+                    outcomes.append(StepResult(request, None, error))
             first = end
         return outcomes
 
-    def postprocess(self, step: Step, outcomes: Sequence[Outcome]) -> None:
+    def postprocess(self, step: Step, outcomes: Sequence[StepResult]) -> None:
         """Append each request's token, fail those with an error, and wake readers that have output."""
         self._steps += 1
         for request, token, error in outcomes:
@@ -341,7 +341,7 @@ def _uncomputed(request: Request) -> int:
     return len(request.ids) - computed
 
 
-def _part(request: Request, n: int, *, last: bool) -> Part:
+def _part(request: Request, n: int, *, last: bool) -> RequestRows:
     """The next `n` tokens; `last`: no others are left to compute."""
     conversation = request.conversation
     assert conversation is not None
@@ -351,4 +351,4 @@ def _part(request: Request, n: int, *, last: bool) -> Part:
     else:
         rows = np.array([n - 1], np.int32) if last else NO_ROWS
     given = request.vectors.part(first, n) if request.vectors is not None else None
-    return Part(conversation, np.array(request.ids[first : first + n], np.int32), rows, given)
+    return RequestRows(conversation, np.array(request.ids[first : first + n], np.int32), rows, given)

@@ -12,7 +12,7 @@ from edgellm.backends.base import Executable, StepStopped
 from edgellm.engine.core import Core
 from edgellm.engine.driver_role import DriverRole
 from edgellm.engine.request import Request
-from edgellm.engine.step import Outcome, Step
+from edgellm.engine.step import Step, StepResult
 from edgellm.errors import BackendError, ModelClosed, OptionError, QueueFull
 
 
@@ -70,7 +70,7 @@ class Monitor:
         nested = role.thread == thread  # called by a function that a step calls, or by a signal handler
         outer = core.in_step if nested else ()
         step: Step | None = None
-        outcomes: Sequence[Outcome] = ()
+        outcomes: Sequence[StepResult] = ()
         try:
             while True:
                 with self.lock:  # never given back inside: Ctrl-C finds it held or free as this block says
@@ -86,7 +86,7 @@ class Monitor:
                 try:
                     outcomes = self._compute(step)
                 except Exception as error:  # the driver's alone: other threads compute the step again
-                    outcomes = [Outcome(request, None, error) for request in step.requests if request in requests]
+                    outcomes = [StepResult(request, None, error) for request in step.requests if request in requests]
                     if step.ahead:
                         with self.lock:
                             core.forget(step)
@@ -215,7 +215,7 @@ class Monitor:
                 role.hand_over(self.core.running)
 
     # --- computing ---------------------------------------------------------------------------------------------------------
-    def _compute(self, step: Step) -> Sequence[Outcome]:
+    def _compute(self, step: Step) -> Sequence[StepResult]:
         """Compute a step and draw the next tokens, without the lock. A step that was stopped does not count."""
         outcomes = self.core.announce(step)
         if outcomes is not None:

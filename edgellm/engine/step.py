@@ -15,7 +15,7 @@ from edgellm.engine.request import Request
 from edgellm.ops._spec import Given
 
 
-class Part(NamedTuple):
+class RequestRows(NamedTuple):
     """The rows of one request."""
 
     conversation: Conversation
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     given: Given | None = None  # vectors in the place of some
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """The result of a step for one request: its next token or None, or an error of its own."""
 
     request: Request
@@ -37,7 +37,7 @@ class Step:
     """Parts that are computed together, and the request of each."""
 
     requests: Sequence[Request]
-    parts: Sequence[Part]
+    parts: Sequence[RequestRows]
     started: float = field(default_factory=time.perf_counter)
     pending: Pending | None = None  # of the back end, once it was submitted
     ahead: bool = False  # submitted before anyone waited for it: its tokens are in the conversations already

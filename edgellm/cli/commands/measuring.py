@@ -51,7 +51,7 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchResult:
     """A test and its repetitions. `token_bytes`: what each token of a tg test reads from memory, on average. `profile`: of a step
     of `profiled` tokens.
     """
@@ -133,7 +133,7 @@ class Measured:
         return report
 
 
-def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Measured]:
+def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[BenchResult]:
     """Repetition the tests in order. `read` measures what memory gives; `profile`: one more step, timed by kind of kernel."""
     from edgellm.bench.measure import bytes_of_token, where_time_goes
 
@@ -148,7 +148,7 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
         if profile:
             size, times = where_time_goes(model, _random(model, test.depth + size), size)
         seen = test.depth + (test.generated + 1) / 2  # keys of an average token
-        yield Measured(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
+        yield BenchResult(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
 
 
 def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Repetition:
