@@ -49,6 +49,7 @@ X_CALLS = {
     "hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>',
     "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
     "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"),
+    "granite": '<|tool_call|>[{"name":"f","arguments":{"x":1}}]',
     "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
     "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]',
     "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',

@@ -29,7 +29,18 @@ from edgellm.chat.families import (
     recipients,
     seed,
 )
-from edgellm.chat.families._format import Format, Mark, Segment, Splitter, marked, plain, with_forms
+from edgellm.chat.families._format import (
+    JSON_SPACE,
+    Format,
+    Mark,
+    Segment,
+    Splitter,
+    arguments,
+    arguments_rules,
+    marked,
+    plain,
+    with_forms,
+)
 from edgellm.chat.families._openings import Opening, Openings, ways
 from edgellm.chat.families._splitter import CallSplitter
 from edgellm.chat.tools import Tool
@@ -116,7 +127,12 @@ def _shown_format(source: str) -> Format | None:
 def call_grammar(format: Format, tools: Sequence[Tool], mark: Mark, *, once: bool = False) -> str:
     """A grammar (Lark) of one block of calls whose arguments follow their schemas. The closer may be missing, as models leave it
     out. `once`: a single call."""
-    body, _, rules = format.body(plain(tools), mark).partition("\n")
+    named = plain(tools)
+    body, _, rules = format.body(named, mark).partition("\n")
+    more = [rule for tool in named if arguments(tool) in body + rules for rule in arguments_rules(tool)]
+    if "JSON_SPACE" in body + rules + "".join(more):
+        more.append(JSON_SPACE)
+    rules = "\n".join([rules, *more])
     if once:
         body = MORE_CALLS.sub("", body)
     closers = format.follows if format.keeps_closer else () if format.starts else format.closers

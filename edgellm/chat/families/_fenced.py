@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, called, literal, optional_pair
 from edgellm.chat.families._partial import Partial, of_json
 from edgellm.chat.families._reading import decoded
 from edgellm.chat.tools import Call, Tool, call_of
@@ -59,17 +59,6 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [
-        inline(
-            {
-                "type": "object",
-                "properties": {"type": {"const": "function"}, "name": {"const": tool.name}, key: tool.parameters},
-                "required": ["name", key],
-                "additionalProperties": False,
-            },
-            tool.parameters,
-        )
-        for tool in tools
-        for key in KEYS
-    ]
+    kind = optional_pair("type", literal('"function"'), first=True)
+    calls = [called(tool, key, before=kind) for tool in tools for key in KEYS]
     return f"(/```[a-z_]*[ \\n]{{0,4}}/)? ({' | '.join(calls)})"

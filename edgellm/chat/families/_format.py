@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol  # Any: JSON
 
 from edgellm.chat.families._partial import Partial
-from edgellm.chat.schemas import arguments_schema, moved
+from edgellm.chat.schemas import ANNOTATIONS, JOINTS, arguments_schema, moved, variants
 from edgellm.chat.tools import JSON_OPTIONS, Call, CallDelta, Tool, ToolCall
 
 Mark = Callable[[str], str]  # a text in a grammar: the control token that it is, or the text
@@ -131,6 +132,68 @@ def in_any_order(rule: str, parts: Sequence[tuple[str, bool]]) -> tuple[str, lis
     ways += [f"{rule}_{k} {rule}::set_bit({k}) %if bit_clear({k})" for k in range(len(parts))]
     bodies = [f"{rule}_{k}: {part}" for k, (part, _) in enumerate(parts)]
     return f"{rule}::0", [f"{rule}::_: {' | '.join(ways)}", *bodies]
+
+
+JSON_SPACE = "JSON_SPACE: /( |\\n{1,2}[ \\t]{0,20})/"  # as JSON_OPTIONS has it
+OBJECT_KEYS = frozenset({"type", "properties", "required", "additionalProperties", *JOINTS, "$defs", "definitions"})
+MAX_OBJECTS = 8  # that arguments may be, to stand in any order
+
+
+def arguments(tool: Tool) -> str:
+    """The JSON of a tool's arguments in a grammar: a rule that `arguments_rules` defines."""
+    return f"args_{zlib.crc32(tool.name.encode()):08x}"
+
+
+def arguments_rules(tool: Tool) -> list[str]:
+    """That rule and those below it: properties in any order, each once at most, where the schema says no more of them."""
+    rule = arguments(tool)
+    if set(tool.parameters) - ANNOTATIONS - OBJECT_KEYS:
+        return [f"{rule}: {inline(tool.parameters)}"]
+    objects = variants(tool.name, tool.parameters)
+    if len(objects) > MAX_OBJECTS or any(
+        each.get("additionalProperties", False) is not False or not 1 < len(each["properties"]) <= MAX_PARTS for each in objects
+    ):
+        return [f"{rule}: {inline(tool.parameters)}"]
+    rules = [f"{rule}: {' | '.join(f'{rule}_{n}' for n in range(len(objects)))}"]
+    for n, each in enumerate(objects):
+        pairs = [
+            (_pair(name, inline(schema, tool.parameters)), name in each["required"]) for name, schema in each["properties"].items()
+        ]
+        rules += listed_in_any_order(f"{rule}_{n}", pairs, '"{" JSON_SPACE?', 'JSON_SPACE? "," JSON_SPACE?', 'JSON_SPACE? "}"')
+    return rules
+
+
+def listed_in_any_order(rule: str, parts: Sequence[tuple[str, bool]], begin: str, comma: str, end: str) -> list[str]:
+    """Rules of a list whose parts come in any order, each once at most; those that are `True` must be there."""
+    needed = [f"bit_set({k})" for k, (_, must) in enumerate(parts) if must]
+    condition = ""
+    for each in reversed(needed):
+        condition = f"and({each}, {condition})" if condition else each
+    first = [f"{rule}_{k} {rule}_more::{1 << k}" for k in range(len(parts))]
+    more = [f"{comma} {rule}_{k} {rule}_more::set_bit({k}) %if bit_clear({k})" for k in range(len(parts))]
+    return [
+        f"{rule}: {begin} ({' | '.join([*([end] if not needed else []), *first])})",
+        f"{rule}_more::_: {' | '.join([end + (f' %if {condition}' if condition else ''), *more])}",
+        *(f"{rule}_{k}: {part}" for k, (part, _) in enumerate(parts)),
+    ]
+
+
+def _pair(key: str, value: str) -> str:
+    return f'{literal(json.dumps(key, ensure_ascii=False))} JSON_SPACE? ":" JSON_SPACE? {value}'
+
+
+def called(tool: Tool, key: str, *, name: str = "name", before: str = "", after: str = "") -> str:
+    """A call as a JSON object in a grammar: its name and its arguments, in either order; `before`, `after`: pairs around them."""
+    told, given = _pair(name, literal(json.dumps(tool.name, ensure_ascii=False))), _pair(key, arguments(tool))
+    comma = 'JSON_SPACE? "," JSON_SPACE?'
+    both = f"({told} {comma} {given}{after} | {given} {comma} {told})"
+    return f'("{{" JSON_SPACE? {before}{both} JSON_SPACE? "}}")'
+
+
+def optional_pair(key: str, value: str, *, first: bool) -> str:
+    """A pair of such an object that may be left out, before the others or behind them."""
+    comma = 'JSON_SPACE? "," JSON_SPACE?'
+    return f"({_pair(key, value)} {comma})? " if first else f" ({comma} {_pair(key, value)})?"
 
 
 def with_forms(rules: str, **forms: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Mark, inline, literal
+from edgellm.chat.families._format import MAX_PARTS, Mark, inline, listed_in_any_order, literal
 from edgellm.chat.families._texts import SILENT, number_terminal, text_terminal
 from edgellm.chat.schemas import argument_of, resolved, variants
 from edgellm.chat.tools import Tool
@@ -35,6 +35,7 @@ class _Writer:
     def __init__(self, quote: str, mark: Mark) -> None:
         self._quote, self._mark = quote, mark(quote)
         self.rules: list[str] = []
+        self._records: list[str] = []
         self._named: dict[str, str] = {}
         self._within: Mapping[str, Any] = {}
         self._terminals: dict[str, str] = {}
@@ -42,8 +43,8 @@ class _Writer:
 
     @property
     def terminals(self) -> list[str]:
-        """Their definitions."""
-        return [f"{name}: {text}" for text, name in self._terminals.items()]
+        """Their definitions, and those of objects."""
+        return [*self._records, *(f"{name}: {text}" for text, name in self._terminals.items())]
 
     def arguments(self, tool: Tool) -> str:
         self._within, self._named = tool.parameters, {}
@@ -124,21 +125,19 @@ class _Writer:
         return f'"[" {inner} "]"' if least else f'"[" ({inner})? "]"'
 
     def _object(self, schema: Mapping[str, Any]) -> str:
-        """Keys in the order that chat templates sort them in; those that need not be there may be left out."""
+        """Keys in any order, each once at most; those that need not be there may be left out."""
         properties = schema.get("properties", {})
         required = set(schema.get("required", ()))
-        if required - set(properties):
+        if required - set(properties) or len(properties) > MAX_PARTS:
             return inline(schema, self._within)
         if not properties:
             return self._free_object(schema)
-        pairs = [(self._pair(name, properties[name]), name in required) for name in sorted(properties, key=str.lower)]
-        begun = none = '"}"'  # what may follow a pair, and what may stand before any
-        for pair, needed in reversed(pairs):
-            follow, first = self._new_rule(), self._new_rule()
-            self._put(follow, f'"," {pair} {begun}' + ("" if needed else f" | {begun}"))
-            self._put(first, f"{pair} {begun}" + ("" if needed else f" | {none}"))
-            begun, none = follow, first
-        return f'"{{" {none}'
+        rule, pairs = (
+            f"record_{len(self._records)}",
+            [(self._pair(name, properties[name]), name in required) for name in properties],
+        )
+        self._records += listed_in_any_order(rule, pairs, '"{"', '","', '"}"')
+        return rule
 
     def _pair(self, name: str, schema: Any) -> str:
         key = literal(name) if PLAIN_KEY.fullmatch(name) else f"{self._mark} {literal(name)} {self._mark}"

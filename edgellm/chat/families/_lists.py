@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Mark, inline
+from edgellm.chat.families._format import Mark, called
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
@@ -77,19 +77,6 @@ def _skipped(block: str, at: int) -> int:
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     return listed([called(tool, "arguments") for tool in tools])
-
-
-def called(tool: Tool, key: str) -> str:
-    """One call in a grammar."""
-    return inline(
-        {
-            "type": "object",
-            "properties": {"name": {"const": tool.name}, key: tool.parameters},
-            "required": ["name", key],
-            "additionalProperties": False,
-        },
-        tool.parameters,
-    )
 
 
 def listed(calls: Sequence[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, arguments, literal
 from edgellm.chat.families._lists import listed, parse_one
 from edgellm.chat.tools import Call, Tool
 
@@ -21,20 +22,9 @@ def _read(value: Any) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    return listed(
-        [
-            inline(
-                {
-                    "type": "object",
-                    "properties": {tool.name: tool.parameters},
-                    "required": [tool.name],
-                    "additionalProperties": False,
-                },
-                tool.parameters,
-            )
-            for tool in tools
-        ]
-    )
+    names = [literal(json.dumps(tool.name, ensure_ascii=False)) for tool in tools]
+    pairs = [f'{name} JSON_SPACE? ":" JSON_SPACE? {arguments(tool)}' for name, tool in zip(names, tools, strict=True)]
+    return listed([f'("{{" JSON_SPACE? {pair} JSON_SPACE? "}}")' for pair in pairs])
 
 
 FORMAT = Format(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
 from edgellm.chat.answer_marks import RESPONSE_TOKENS, TEXT_TOKENS
-from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, called, inline, optional_pair
 from edgellm.chat.families._lists import parse_one
 from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call, Tool, call_of
@@ -30,8 +30,9 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    number = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,3}$"}}
-    return f"{_list([_call(tool, number) for tool in tools])}\n{BLANKS}"
+    number = optional_pair("tool_call_id", "NUMBER", first=True)
+    calls = [called(tool, "parameters", name="tool_name", before=number) for tool in tools]
+    return f'{_list(calls)}\n{BLANKS}\nNUMBER: /"[0-9]{{1,3}}"/'
 
 
 def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
@@ -43,18 +44,11 @@ def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
             "additionalProperties": False,
         }
     )
-    return f"{_list([*(_call(tool, {}) for tool in tools), direct])}\n{BLANKS}"
+    return f"{_list([*(called(tool, 'parameters', name='tool_name') for tool in tools), direct])}\n{BLANKS}"
 
 
 def _list(calls: Sequence[str]) -> str:
     return f'BLANKS? "[" BLANKS? call (BLANKS? "," BLANKS? call)* BLANKS? "]" BLANKS?\ncall: {" | ".join(calls)}'
-
-
-def _call(tool: Tool, before: Mapping[str, object]) -> str:
-    properties = {**before, "tool_name": {"const": tool.name}, "parameters": tool.parameters}
-    return inline(
-        {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}, tool.parameters
-    )
 
 
 def write(calls: Sequence[Call]) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Call, Tool
 
@@ -29,13 +29,13 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call]:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [f"{literal(tool.name)} {mark(SEPARATOR)} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(tool.name)} {mark(SEPARATOR)} {arguments(tool)}" for tool in tools]
     return f'call ("\\n"? call)*\ncall: {mark(BEGIN)} ({" | ".join(calls)}) {mark(END)}'
 
 
 def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
     fence = literal("\n```")
-    calls = [f"{literal(tool.name + FENCE)} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(tool.name + FENCE)} {arguments(tool)}" for tool in tools]
     return f'call ("\\n"? call)*\ncall: {mark(BEGIN)} "function" {mark(SEPARATOR)} ({" | ".join(calls)}) {fence} {mark(END)}'
 
 

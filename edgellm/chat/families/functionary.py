@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._partial import Partial, arguments_of
 from edgellm.chat.tools import Call, Tool
 
@@ -18,7 +18,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [f"{literal(tool.name + '>')} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(tool.name + '>')} {arguments(tool)}" for tool in tools]
     return f"({' | '.join(calls)})"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.families import _lists, hermes
-from edgellm.chat.families._format import Format, Mark
+from edgellm.chat.families import hermes
+from edgellm.chat.families._format import Format, Mark, called
 from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call, Tool
 
@@ -19,7 +19,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    return f"({' | '.join(_lists.called(tool, 'arguments') for tool in tools)})"
+    return f"({' | '.join(called(tool, 'arguments') for tool in tools)})"
 
 
 FORMAT = Format(

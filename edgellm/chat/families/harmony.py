@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._partial import Partial, arguments_of
 from edgellm.chat.tools import Call, Tool
 
@@ -38,7 +38,7 @@ def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     channel, message = mark("<|channel|>"), mark("<|message|>")
-    named_calls = " | ".join(f"({_address(tool.name, channel)}) kind {message} {inline(tool.parameters)}" for tool in tools)
+    named_calls = " | ".join(f"({_address(tool.name, channel)}) kind {message} {arguments(tool)}" for tool in tools)
     return "\n".join(
         [
             f'({mark("<|start|>")} "assistant")? ({named_calls})',

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from edgellm.chat.families import _lists
-from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, called
 from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call, Tool
 
@@ -22,18 +22,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [
-        inline(
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": tool.parameters},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            },
-            tool.parameters,
-        )
-        for tool in tools
-    ]
+    calls = [called(tool, "arguments") for tool in tools]
     return f'("\\n")? ({" | ".join(calls)})'
 
 

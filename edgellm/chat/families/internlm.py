@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgellm.chat.families import _lists
-from edgellm.chat.families._format import Format, Mark
+from edgellm.chat.families._format import Format, Mark, called
 from edgellm.chat.families._reading import skipped
 from edgellm.chat.tools import Call, Tool
 
@@ -19,7 +19,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    return f'{mark(PLUGIN)} "\\n" ({" | ".join(_lists.called(tool, "parameters") for tool in tools)})'
+    return f'{mark(PLUGIN)} "\\n" ({" | ".join(called(tool, "parameters") for tool in tools)})'
 
 
 FORMAT = Format(

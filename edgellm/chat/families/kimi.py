@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Tool, ToolCall
 
@@ -30,7 +30,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[ToolCall]:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [f"{literal(f'functions.{tool.name}:')} NUMBER {mark(ARGUMENTS)} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(f'functions.{tool.name}:')} NUMBER {mark(ARGUMENTS)} {arguments(tool)}" for tool in tools]
     return f"call+\ncall: {mark(BEGIN)} ({' | '.join(calls)}) {mark(END)}\nNUMBER: /[0-9]{{1,4}}/"
 
 

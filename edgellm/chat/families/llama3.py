@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, called, literal, optional_pair
 from edgellm.chat.families._reading import decoded
 from edgellm.chat.tools import Call, Tool, call_of
 
@@ -32,18 +32,8 @@ def _skipped(block: str, at: int) -> int:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [
-        inline(
-            {
-                "type": "object",
-                "properties": {"type": {"const": "function"}, "name": {"const": tool.name}, "parameters": tool.parameters},
-                "required": ["name", "parameters"],
-                "additionalProperties": False,
-            },
-            tool.parameters,
-        )
-        for tool in tools
-    ]
+    kind = optional_pair("type", literal('"function"'), first=True)
+    calls = [called(tool, "parameters", before=kind) for tool in tools]
     return f"({mark(TAG)})? ({' | '.join(calls)})"
 
 

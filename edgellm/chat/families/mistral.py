@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, arguments, called, literal, named, optional_pair
 from edgellm.chat.families._headed import headed
 from edgellm.chat.families._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
@@ -23,29 +23,15 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [
-        inline(
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"const": tool.name},
-                    "arguments": tool.parameters,
-                    "id": {"type": "string", "pattern": "^[a-zA-Z0-9]{9}$"},
-                },
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            },
-            tool.parameters,
-        )
-        for tool in tools
-    ]
-    return '"[" call ("," " "? call)* "]"\ncall: ' + " | ".join(calls)
+    number = optional_pair("id", "CALL_ID", first=False)
+    calls = [called(tool, "arguments", after=number) for tool in tools]
+    return '"[" call ("," " "? call)* "]"\ncall: ' + " | ".join(calls) + '\nCALL_ID: /"[a-zA-Z0-9]{9}"/'
 
 
 def named_body(tools: Sequence[Tool], mark: Mark) -> str:
     """Names are told apart before the arguments; Small 3.1 writes an id in between."""
     number = f"({mark('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)? "
-    calls = [f"{literal(tool.name)} {number}{mark('[ARGS]')} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(tool.name)} {number}{mark('[ARGS]')} {arguments(tool)}" for tool in tools]
     return f"call ({mark('[TOOL_CALLS]')} call)*\ncall: " + " | ".join(calls)
 
 

@@ -7,15 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Format, Mark, any_of, counted, inline, literal, named
+from edgellm.chat.families._format import MAX_PARTS, Format, Mark, any_of, counted, inline, listed_in_any_order, literal, named
 from edgellm.chat.families._reading import Cut, skipped
-from edgellm.chat.schemas import variants
+from edgellm.chat.schemas import argument_of, variants
 from edgellm.chat.tools import Call, Tool
 
 OTHERS = r"[^][(){},=\s]++"  # names that no tool has
 BEGUN = re.compile(rf"(?:{OTHERS})?\s*")
 AFTER = re.compile(r"\s*(?:,\s*|$)")
 SIGNS = re.compile(r"""'[^'\\]*+(?:\\.[^'\\]*+)*+(?P<ended>')?|"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<closed>")?|[][(){},]""", re.DOTALL)
+TEXT = r"TEXT: /'([^'\\\n]|\\[nt'\\])*'/"  # a text in single quotes
 COST = counted("(){}[],'\"", 25)
 _Texts = tuple[str, dict[str, str]]  # a call, its arguments as they are written
 WORDS = {"true": True, "false": False, "null": None}
@@ -125,32 +126,38 @@ def _value(node: ast.expr) -> Any:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    """What stands between the brackets."""
-    return 'call (", " call)*\ncall: ' + " | ".join(
-        _function(tool, each) for tool in tools for each in variants(tool.name, tool.parameters)
-    )
-
-
-def _function(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Arguments in the order of the schema; those that need not be given may be left out."""
-    required = arguments["required"]
-    written = {
-        name: f"{literal(name + '=')} {_written(schema, tool.parameters)}" for name, schema in arguments["properties"].items()
-    }
-    first = [each for name, each in written.items() if name in required]
-    optional = [each for name, each in written.items() if name not in required]
-    if first:
-        inner = ' ", " '.join(first) + "".join(f' (", " {each})?' for each in optional)
-    else:
-        chains = [" ".join([each, *(f'(", " {later})?' for later in optional[at + 1 :])]) for at, each in enumerate(optional)]
-        inner = f"({' | '.join(f'({chain})' for chain in chains)})?" if chains else ""
-    return f'({literal(tool.name + "(")} {inner} ")")'
+    """The calls between the brackets; arguments in any order, each once at most, and all that are required."""
+    rules, names = list[str](), list[str]()
+    for tool in tools:
+        for each in variants(tool.name, tool.parameters):
+            names.append(f"function_{len(names)}")
+            parts = [
+                (f"{literal(name + '=')} {_written(schema, tool.parameters)}", name in each["required"])
+                for name, schema in each["properties"].items()
+            ]
+            begin = literal(tool.name + "(")
+            if 0 < len(parts) <= MAX_PARTS:
+                rules += listed_in_any_order(names[-1], parts, begin, '"," " "?', '")"')
+            else:
+                inner = ' "," " "? '.join(part for part, _ in parts)
+                rules.append(f'{names[-1]}: {begin} {inner} ")"')
+    return "\n".join(['call ("," " "? call)*', f"call: {' | '.join(names)}", *rules, TEXT])
 
 
 def _written(schema: Any, within: Mapping[str, Any]) -> str:
-    if isinstance(schema, Mapping) and schema.get("type") == "boolean":
-        return '("True" | "False")'
-    return inline(schema, within)
+    """A value as Python has it where it differs from JSON."""
+    allowed, ways = argument_of(schema, within), list[str]()
+    for each in allowed.texts:
+        if "enum" in each:
+            ways += [literal(repr(word)) for word in each["enum"]]
+        elif not set(each) - {"type"}:
+            ways.append("TEXT")
+    if allowed.may_be("boolean"):
+        ways.append('"True" | "False"')
+    if allowed.may_be("null"):
+        ways.append('"None"')
+    only = allowed.others == ({"type": "boolean"},) and not allowed.texts
+    return f"({ways[-1]})" if only else f"({' | '.join([*ways, inline(schema, within)])})"
 
 
 def listed_body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.families._format import Format, Mark, Segment, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, Segment, arguments, literal, named
 from edgellm.chat.families._partial import Partial, arguments_of
 from edgellm.chat.families._splitter import CallSplitter
 from edgellm.chat.tools import Call, Tool, ToolCall
@@ -56,7 +56,7 @@ def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [f"{literal(tool.name + chr(10))} {inline(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(tool.name + chr(10))} {arguments(tool)}" for tool in tools]
     return f"({literal(OPEN)})? ({' | '.join(calls)})"
 
 
