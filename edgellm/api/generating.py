@@ -245,17 +245,17 @@ class Generating(AsyncTwins, Prompting):
     def chat(self, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]) -> Generation | Stream:
         """The answer to a conversation: a Generation, or with `stream=True` a Stream of pieces.
 
-        `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
-        that fits its vocabulary; names of control tokens in them stay plain text. One with `"pinned": True` stays when others are
-        left out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: functions, whose
-        signature and docstring the model sees, or descriptions of them; what it calls is in `result.tool_calls`, and in
-        `Stream.events()`. With `run_tools=True` functions are called and the model continues, for `max_rounds` (10) at most;
-        `result.messages` has what came between. `template_options`: what else the template asks for. `think`: whether a model
-        whose template has a switch for it thinks before it answers, None for the template's own default; see the property
-        `thinking`. What is thought, between <think> and </think> or other marks, is not part of the answer: it is
-        `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens, with the
-        sentence `think_message` where one is given. Other options and errors as in `generate`, and TemplateError where the template
-        does not take the conversation.
+        `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one that
+        fits its vocabulary; names of control tokens in them stay plain text. One with `"pinned": True` stays when others are left
+        out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: functions, whose signature
+        and docstring the model sees, or descriptions of them (with a function under "run" where `run_tools` is to call it); what it
+        calls is in `result.tool_calls`, and in `Stream.events()`. With `run_tools=True` functions are called and the model
+        continues, for `max_rounds` (10) at most; `result.messages` has what came between. `template_options`: what else the
+        template asks for. `think`: whether a model whose template has a switch for it thinks before it answers, None for the
+        template's own default; see the property `thinking`. What is thought, between <think> and </think> or other marks, is not
+        part of the answer: it is `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so
+        many tokens, with the sentence `think_message` where one is given. Other options and errors as in `generate`, and
+        TemplateError where the template does not take the conversation.
         """
         return self.chat_until(never, messages, stream=stream, **options)
 

@@ -31,6 +31,7 @@ SUMMED = (
     "generation_seconds",
     "drafted_tokens",
     "accepted_tokens",
+    "thinking_tokens",
 )
 
 

@@ -120,6 +120,8 @@ def toolbox(given: object, template: ChatTemplate, *, strict: bool = False) -> T
             functions[tools[-1].name] = each
         else:
             tools.append(_of_description(each))
+            if isinstance(each, Mapping) and callable(each.get("run")):
+                functions[tools[-1].name] = each["run"]
     for tool in tools if strict else ():
         if dropped := not_enforced(tool.parameters):
             raise SchemaError(f"the parameters of {tool.name} have {dropped[0]!r}, which cannot be enforced; leave strict out.")

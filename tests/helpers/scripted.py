@@ -14,8 +14,9 @@ from fake_backend import Loader, Toy
 from serving import Running, running
 from tiny_models import tiny_model
 
-from edgellm import Model
+from edgellm.api.load import load_tokenizer
 from edgellm.backends import BACKENDS
+from edgellm.tokenizer import Tokenizer
 
 CONTROLS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
 TEMPLATE = """{%- if tools %}{{- '<|im_start|>tools\\n' + tools | tojson }}
@@ -35,20 +36,20 @@ class Scripted(Toy):
     """Writes the first of the script's answers that the grammar, if any, allows."""
 
     script: Script
-    model: Model
+    tokenizer: Tokenizer
 
     def turned(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         logits = np.zeros(len(self._base), np.float32)
-        text = self.model.detokenize(tokens.tolist(), skip_special=False)
+        text = self.tokenizer.decode(tokens.tolist(), skip_special=False)
         prompt, _, written = text.rpartition(BEGIN)
         answers = self.script(prompt)
         for rank, answer in enumerate([answers] if isinstance(answers, str) else answers):
             begun = written if answer.startswith("<think>") else written.removeprefix("<think>\n\n" + THOUGHT)
             if answer.startswith(begun):
-                ids = self.model.tokenize(answer[len(begun) :] or END, add_special=False, parse_special=True)
+                ids = self.tokenizer.encode(answer[len(begun) :] or END, False, True)
                 logits[ids[0]] = max(logits[ids[0]], SURE / (rank + 1))
         if not logits.any():
-            logits[self.model.tokenize(END, parse_special=True)[-1]] = 1
+            logits[self.tokenizer.encode(END, False, True)[-1]] = 1
         return logits
 
 
@@ -58,7 +59,7 @@ def scripted(path: Path, script: Script, *, context: int = 8192, **settings: Any
 
     def make(graph: Any, weights: Any, layout: Any, threads: Any) -> Scripted:
         toy = Scripted(graph.nodes[graph.outputs["logits"]].n, layout, threads)
-        toy.script = staticmethod(script)  # type: ignore[assignment]  # a function of one argument
+        toy.script, toy.tokenizer = script, tokenizer
         return toy
 
     loader = Loader(make, chunk=512)
@@ -66,8 +67,8 @@ def scripted(path: Path, script: Script, *, context: int = 8192, **settings: Any
     tiny_model(
         path, "llama", "F16", tokenizer="bpe", n_layers=1, context=context, controls=CONTROLS, template=TEMPLATE, metadata=metadata
     )
+    tokenizer = load_tokenizer(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BACKENDS, "cpu", loader)
         with running(models=(str(path),), load={"backend": "cpu", "parallel": 4}, **settings) as server:
-            (loader.executables[-1]).model = server.models()[0]  # type: ignore[attr-defined]  # of ours
             yield server

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_commands import pipe_in
 from scripted import scripted
 from serving import Running
 
 from edgellm import OptionError
+from edgellm.cli import app
 from edgellm.server.mcp import McpServer, McpTools, read_mcp_file
 
 HELPER = Path(__file__).resolve().parents[1] / "helpers" / "mcp_server.py"
@@ -112,3 +114,23 @@ def test_a_server_over_http(tmp_path: Path) -> None:
             assert asyncio.run(used()) == ("tea costs 3 euros", False)
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"), [(True, "The shop said: tea costs 3 euros"), (False, "The shop said: The user did not")]
+)
+def test_a_chat_in_the_terminal(
+    tmp_path: Path, allowed: bool, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a pipe nobody can be asked: a call runs where the file allows it by name."""
+    given = {"command": sys.executable, "args": [str(HELPER)], "alwaysAllow": ["price"] if allowed else []}
+    path = written(tmp_path, {"mcpServers": {"shop": given}})
+
+    def talk(conversation: str) -> str:
+        asked = conversation.rpartition("<|im_start|>")[2]
+        return f"The shop said: {asked[5:25]}" if asked.startswith("tool\n") else CALL
+
+    with scripted(tmp_path / "toy.gguf", talk):  # its model is the one that the chat opens
+        pipe_in(monkeypatch, b"price?\n")
+        assert app.run(["chat", str(tmp_path / "toy.gguf"), "--backend", "cpu", "--mcp", str(path), "--context", "2048"]) == 0
+    assert said in capsys.readouterr().out

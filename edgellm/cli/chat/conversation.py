@@ -50,6 +50,7 @@ class Dialogue:
         self.keeper: Keeper | None = None  # None: nothing is saved
         self.session: Session | None = None  # what holds the computed conversation
         self.plain = False  # Markdown is shown as it is written
+        self.tools: Settings = {}  # options that offer tools of MCP servers
         self._stream: Stream | None = None
         self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
 
@@ -182,7 +183,10 @@ class Dialogue:
     def _chat(self, turns: Messages) -> Stream:
         settings = self.settings if self.policy == "ring" else {**self.settings, "context_policy": self.policy}
         self.session = self.session or self.model.session()
-        return self.session.chat(self.messages(turns), stream=True, progress=self.progress, **settings)
+        tools = {**self.tools, "run_tools": True} if self.tools.get("tools") else {}
+        options: Settings = {**settings, **tools}
+        stream: Stream = self.session.chat(self.messages(turns), stream=True, progress=self.progress, **options)
+        return stream
 
 
 def _message(turn: dict[str, str]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any  # Any: options of Model.chat, of many types
 
 import typer
 
@@ -37,6 +38,7 @@ def chat(
         ),
     ] = None,
     plain: options.Plain = False,
+    mcp: options.Mcp = None,
     no_save: Annotated[bool, typer.Option("--no-save", help="Keep nothing of this chat on the disk.")] = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
@@ -67,13 +69,23 @@ def chat(
     most = budget() if interactive and not private else 0
     with (
         quiet() if interactive else contextlib.nullcontext(),
+        _tools(mcp) as tools,
         ModelSlot(name, chosen.part("loading"), before.load if before else {}, remembers=not private) as slot,
     ):
         conversation = slot.begin(chosen.part("sampling", "generation", "chat"), system, why)
-        conversation.plain = plain
+        conversation.plain, conversation.tools = plain, tools
         with keeper(conversation, before, most=most):
             if system is not None:
                 conversation.system = system
             code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive, private=private)
     if code:
         raise typer.Exit(code)
+
+
+def _tools(file: Path | None) -> contextlib.AbstractContextManager[dict[str, Any]]:
+    """Options that offer the tools of a file's MCP servers. Raises OptionError, BackendError."""
+    if file is None:
+        return contextlib.nullcontext({})
+    from edgellm.cli.chat.mcp_tools import chat_tools  # asyncio is 3 MB
+
+    return chat_tools(options.mcp_servers(file))
