@@ -36,6 +36,7 @@ class _Writer:
         self._quote, self._mark = quote, mark(quote)
         self.rules: list[str] = []
         self._records: list[str] = []
+        self._n_records = 0
         self._named: dict[str, str] = {}
         self._within: Mapping[str, Any] = {}
         self._terminals: dict[str, str] = {}
@@ -132,10 +133,9 @@ class _Writer:
             return inline(schema, self._within)
         if not properties:
             return self._free_object(schema)
-        rule, pairs = (
-            f"record_{len(self._records)}",
-            [(self._pair(name, properties[name]), name in required) for name in properties],
-        )
+        self._n_records += 1
+        rule = f"record_{self._n_records}"
+        pairs = [(self._pair(name, properties[name]), name in required) for name in properties]
         self._records += listed_in_any_order(rule, pairs, '"{"', '","', '"}"')
         return rule
 
