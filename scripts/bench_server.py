@@ -1,8 +1,10 @@
-"""Tokens per second and time to the first token of `edgellm serve` for several streaming clients, beside the library's own rate.
+"""Tokens per second and time to the first token of `edgellm serve` for several streaming clients, beside the library's own rate and
+llama-server.
 
-    python scripts/bench_server.py MODEL [--clients 1 2 4 8] [--tokens 64] [--rounds 3]
+    python scripts/bench_server.py MODEL [--clients 1 2 4 8 16 32] [--tokens 64] [--rounds 3] [--threads 2] [--llama-server PATH]
 
-Server and library run in processes of their own, in turn; the clients are here. Requests go to loopback only.
+Library, server and llama-server (`-np` as many as clients, continuous batching) run in processes of their own, in turn; the
+clients are here, and their prompts have from ten to 600 words. Requests go to loopback only.
 """
 
 from __future__ import annotations
@@ -10,17 +12,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-PROMPTS = ("What is edgellm?", "Name three rivers.", "Write about the sea.", "How do I install a model?")
+WORDS = ("What is edgellm?", "Name three rivers, and say where they rise.", "Write about the sea.", "How do I install a model?")
+REPEATS = (1, 15, 4, 60)  # of a prompt's sentence
+PROMPTS = tuple(" ".join([text] * n) for text, n in zip(WORDS, REPEATS, strict=True))
+CONTEXT = 2048  # tokens of each client's conversation
+Measured = tuple[int, float, list[float]]  # tokens, seconds, times to the first token
 LIBRARY = """
 import asyncio, json, sys, time, edgellm
-path, clients, tokens, prompts = json.loads(sys.argv[1])
+path, clients, tokens, prompts, threads, context = json.loads(sys.argv[1])
 async def ask(model, text, firsts):
     since, n = time.perf_counter(), 0
     options = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
@@ -29,7 +39,7 @@ async def ask(model, text, firsts):
         n += piece.token_id is not None
     return n
 async def main():
-    with edgellm.load(path, parallel=clients) as model:
+    with edgellm.load(path, parallel=clients, threads=threads, context=context) as model:
         await ask(model, "Hello", [])
         firsts, since = [], time.perf_counter()
         counts = await asyncio.gather(*(ask(model, prompts[k % len(prompts)], firsts) for k in range(clients)))
@@ -44,48 +54,88 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--llama-server", help="its path")
     asked = parser.parse_args()
-    print("clients  library tok/s  server tok/s  ratio  TTFT p50  p95")
+    head = "clients  library tok/s  server tok/s  ratio  TTFT p50     p95"
+    print(head + ("  llama-server tok/s  TTFT p50     p95  tok/s x  p95 x" if asked.llama_server else ""))
     for clients in asked.clients:
-        ratios, rates, firsts = list[float](), list[tuple[float, float]](), list[float]()
+        found: dict[str, list[Measured]] = {"library": [], "server": [], "peer": []}
         for _ in range(asked.rounds):
-            library = rate(*of_library(asked.model, clients, asked.tokens)[:2])
-            tokens, seconds, times = of_server(asked.model, clients, asked.tokens)
-            rates.append((library, rate(tokens, seconds)))
-            ratios.append(rates[-1][1] / rates[-1][0])
-            firsts += times
-        library, server = (statistics.median(each[k] for each in rates) for k in (0, 1))
-        firsts.sort()
-        p50, p95 = (firsts[int(part * (len(firsts) - 1))] for part in (0.5, 0.95))
-        print(f"{clients:7} {library:14.1f} {server:13.1f} {statistics.median(ratios):6.2f} {p50:8.3f}s {p95:.3f}s", flush=True)
+            found["library"].append(of_library(asked, clients))
+            found["server"].append(of_server(edgellm_server(asked, clients), clients, asked.tokens))
+            if asked.llama_server:
+                found["peer"].append(of_server(llama_server(asked, clients), clients, asked.tokens))
+        library, server = rate(found["library"]), rate(found["server"])
+        p50, p95 = first_tokens(found["server"])
+        line = f"{clients:7} {library:14.1f} {server:13.1f} {server / library:6.2f} {p50:8.3f}s {p95:6.3f}s"
+        if found["peer"]:
+            peer, (other50, other95) = rate(found["peer"]), first_tokens(found["peer"])
+            line += f" {peer:19.1f} {other50:8.3f}s {other95:6.3f}s {server / peer:8.2f} {p95 / other95:6.2f}"
+        print(line, flush=True)
 
 
-def rate(tokens: int, seconds: float) -> float:
-    return tokens / seconds
+def rate(found: list[Measured]) -> float:
+    """The median of tokens per second."""
+    return statistics.median(tokens / seconds for tokens, seconds, _ in found)
 
 
-def of_library(model: str, clients: int, tokens: int) -> tuple[int, float, list[float]]:
-    """Tokens, seconds, and times to the first token."""
-    asked = json.dumps([model, clients, tokens, PROMPTS])
-    done = subprocess.run([sys.executable, "-c", LIBRARY, asked], capture_output=True, text=True, check=True, timeout=1200)
+def first_tokens(found: list[Measured]) -> tuple[float, float]:
+    """Median and 95th percentile of the times to the first token."""
+    times = sorted(first for _, _, firsts in found for first in firsts)
+    return times[int(0.5 * (len(times) - 1))], times[int(0.95 * (len(times) - 1))]
+
+
+def of_library(asked: argparse.Namespace, clients: int) -> Measured:
+    given = json.dumps([asked.model, clients, asked.tokens, PROMPTS, asked.threads, CONTEXT])
+    done = subprocess.run([sys.executable, "-c", LIBRARY, given], capture_output=True, text=True, check=True, timeout=1200)
     count, seconds, firsts = json.loads(done.stdout)
     return count, seconds, firsts
 
 
-def of_server(model: str, clients: int, tokens: int) -> tuple[int, float, list[float]]:
+def of_server(command: list[str], clients: int, tokens: int) -> Measured:
     """The same, through HTTP."""
-    command = [sys.executable, "-m", "edgellm", "serve", model, "--port", "0", "--parallel", str(clients)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    with started(command) as address:
+        return asyncio.run(ask_all(address, clients, tokens))
+
+
+def edgellm_server(asked: argparse.Namespace, clients: int) -> list[str]:
+    options = ["--parallel", clients, "--threads", asked.threads, "--context", CONTEXT, "--prefix-cache", "off"]
+    return [sys.executable, "-m", "edgellm", "serve", asked.model, *map(str, options)]
+
+
+def llama_server(asked: argparse.Namespace, clients: int) -> list[str]:
+    options = ["-np", clients, "-c", clients * CONTEXT, "-t", asked.threads, "-cb", "--no-webui"]
+    return [asked.llama_server, "-m", asked.model, *map(str, options)]
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[str]:
+    """A server that answers, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], stdout=quiet, stderr=quiet) as server:
         try:
-            assert server.stderr is not None
-            address = next(line.split(" on ")[1].split(";")[0] for line in server.stderr if " on http" in line)
-            return asyncio.run(ask_all(address, clients, tokens))
+            address = f"http://127.0.0.1:{port}"
+            while not _answers(address):
+                assert server.poll() is None, f"{command} has ended"
+                time.sleep(0.1)
+            yield address
         finally:
             server.terminate()
             server.communicate(timeout=60)
 
 
-async def ask_all(address: str, clients: int, tokens: int) -> tuple[int, float, list[float]]:
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+async def ask_all(address: str, clients: int, tokens: int) -> Measured:
     firsts = list[float]()
     await ask(address, "Hello", tokens, [])
     since = time.perf_counter()

@@ -97,8 +97,7 @@ async def _serve(settings: Settings, listener: socket.socket, started: Callable[
         await server.serve([listener])
     finally:
         watching.cancel()
-        await tools.close()
-        await models.close()
+        await asyncio.gather(tools.close(), models.close())
 
 
 def _listen(settings: Settings) -> tuple[socket.socket, str]:

@@ -152,3 +152,15 @@ def test_many_clients_at_once_get_the_answers_of_one() -> None:
         until(lambda: server.busy() > 8)
         assert sum(thread.name.startswith("edgellm") for thread in set(threading.enumerate()) - before) <= 6
         assert [each.result()[1]["choices"][0]["message"]["content"] for each in futures] == [alone[k % 3] for k in range(60)]
+
+
+def test_log_probabilities_under_load_are_the_librarys_bit_for_bit() -> None:
+    texts = [" ".join(["Tell me about models."] * (1 + 7 * k % 12)) for k in range(12)]
+    options: dict[str, Any] = {"max_tokens": 24, "temperature": 0.8, "ignore_eos": True}
+    with edgellm.load("guide") as model:
+        wanted = [model.chat(user(text), seed=k, logprobs=0, **options).logprobs for k, text in enumerate(texts)]
+    with running(load={"parallel": 6}) as server, ThreadPoolExecutor(12) as pool:
+        bodies = [{"messages": user(text), "seed": k, "logprobs": True, **options} for k, text in enumerate(texts)]
+        found = [answer["choices"][0]["logprobs"]["content"] for _, answer in pool.map(partial(server.ask, CHAT), bodies)]
+    for given, exact in zip(found, wanted, strict=True):
+        assert exact is not None and [each["logprob"] for each in given] == [each.logprob for each in exact]
