@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from edgellm.api.model import Model, Session
     from edgellm.api.records import Event, Generation, LoadStats, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
-    from edgellm.chat import Message
     from edgellm.chat.images import Image
     from edgellm.chat.tools import CallDelta, ToolCall
     from edgellm.errors import (
@@ -97,7 +96,6 @@ __all__ = [
     "InstalledModel",
     "LimitExceeded",
     "LoadStats",
-    "Message",
     "Model",
     "ModelClosed",
     "ModelHeader",
@@ -164,7 +162,6 @@ _HOMES = {
     "ChatKeywords": "edgellm.api.chat_options",
     "InfillKeywords": "edgellm.api.infill",
     "EmbedKeywords": "edgellm.api.embed",
-    "Message": "edgellm.chat",
     "Tokenizer": "edgellm.tokenizer",
 }
 

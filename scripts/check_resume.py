@@ -114,7 +114,7 @@ def save_for_ever(name: str, file: Path, told: int) -> None:
     """The child: a growing conversation, saved after each token."""
     try:
         with edgellm.load(name, context=512) as model, model.session() as session:
-            for k, _ in enumerate(session.stream([1], max_tokens=None, ignore_eos=True)):
+            for k, _ in enumerate(session.stream([1], max_tokens="unlimited", ignore_eos=True)):
                 session.save(file)
                 if k == 0:
                     os.write(told, b".")

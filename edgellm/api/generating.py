@@ -165,7 +165,7 @@ class Generating(AsyncTwins, Prompting):
         """Continue a prompt, and return the answer.
 
         `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and `edgellm.Image`.
-        Options: `max_tokens` ("context" by default: as many as the context holds; None for no limit), `stop` (a text or several
+        Options: `max_tokens` (as many as the context holds by default; "unlimited" for no limit), `stop` (a text or several
         that end the answer and are not part of it), `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before
         all else), `progress` (a function (done, total), called with patches of images and before each step of a prompt), and the
         fields of SamplingOptions (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in

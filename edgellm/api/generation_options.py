@@ -12,7 +12,7 @@ from edgellm.api.forms.form import Form, find_form
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
-from edgellm.options.generation import LOGPROBS, MAX_TOKENS
+from edgellm.options.generation import LOGPROBS, MAX_TOKENS, UNLIMITED
 from edgellm.options.table import known_as
 from edgellm.sampling import Processor, SamplingKeywords
 
@@ -23,14 +23,14 @@ MAX_TRIES = 4  # of an answer whose schema is not enforced entirely
 RETRY_TEMPERATURE = 0.7  # of a greedy answer that was wrong
 Priority = Literal["foreground", "background"]
 PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
-MaxTokens = int | None | Literal["context"]
+MaxTokens = int | None | Literal["context", "unlimited"]
 PromptProgress = Callable[[int, int], None]  # (tokens of the prompt that were read, all of them)
 
 
 class GenerationKeywords(SamplingKeywords, total=False):
     """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
 
-    max_tokens: MaxTokens  # "context" (default): as many as the context holds; None: no limit
+    max_tokens: MaxTokens  # "context" or None (default): as many as the context holds; "unlimited": no limit
     stop: str | Iterable[str] | None  # texts that end the answer and are not part of it
     processors: Sequence[Processor]  # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
     progress: PromptProgress | None  # called before each step of a prompt, in the thread that asks for the first piece
@@ -137,8 +137,10 @@ def _draft(asked: object) -> str | None:
 
 
 def _limit(max_tokens: object, context: int) -> int | None:
-    if isinstance(max_tokens, str) and max_tokens == "context":
+    if max_tokens is None or (isinstance(max_tokens, str) and max_tokens == "context"):
         return context
+    if isinstance(max_tokens, str) and max_tokens == UNLIMITED:
+        return None
     return MAX_TOKENS.number(max_tokens)
 
 

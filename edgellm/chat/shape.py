@@ -244,7 +244,7 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
 
 
 def _is_user(message: object) -> bool:
-    return isinstance(message, Mapping) and message.get("role") == "user"
+    return isinstance(message, Mapping) and isinstance(role := message.get("role"), str) and role == "user"
 
 
 def _users_meet(messages: Sequence[Message]) -> bool:

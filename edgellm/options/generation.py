@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from edgellm.options.option import MAX_INTEGER, Option
 
+UNLIMITED = "unlimited"
 MAX_TOKENS = Option(
     name="max_tokens",
     kind=int,
     low=0,
     high=MAX_INTEGER,
     unset=(-1, "for no limit"),
+    unset_value=UNLIMITED,
     usual="as many as the context holds",
     flags=("-n", "--predict", "--n-predict", "--max-tokens"),
     metavar="N",

@@ -25,7 +25,8 @@ class Option:
     low: float = -math.inf
     high: float = math.inf
     least: float | None = None  # of what may be typed, where Python code may give less
-    unset: tuple[int, str] | None = None  # the number that means None where it is typed, and what None means
+    unset: tuple[int, str] | None = None  # the number that means `unset_value` where it is typed, in words
+    unset_value: object = None
     values: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()  # texts that completion offers, where others are possible
     flags: tuple[str, ...] = ()  # the first is the one that messages name; none: an option of the library only
@@ -103,7 +104,7 @@ class Option:
 
     def meant(self, typed: object) -> object:
         """The library's value for a typed one."""
-        return None if self.unset is not None and typed == self.unset[0] else typed
+        return self.unset_value if self.unset is not None and typed == self.unset[0] else typed
 
     def range_words(self, number: float = math.nan, low: float | None = None) -> str:
         """The values that are possible, for an error of `number`."""

@@ -100,8 +100,8 @@ def test_cancelling_the_task_ends_the_computing(how: str, model: edgellm.Model) 
 
     async def read() -> None:
         if how == "generate":
-            await model.agenerate("a", max_tokens=None, processors=[slow], **OPTIONS)
-        async for _ in model.astream("a", max_tokens=None, processors=[slow], **OPTIONS):
+            await model.agenerate("a", max_tokens="unlimited", processors=[slow], **OPTIONS)
+        async for _ in model.astream("a", max_tokens="unlimited", processors=[slow], **OPTIONS):
             if how == "between":
                 await asyncio.sleep(60)
 
@@ -142,7 +142,7 @@ def test_ending_early(how: str, model: edgellm.Model) -> None:
     slow = Slow()
 
     async def main() -> None:
-        stream = model.astream("a", max_tokens=None, processors=[slow], **OPTIONS)
+        stream = model.astream("a", max_tokens="unlimited", processors=[slow], **OPTIONS)
         with pytest.raises(edgellm.OptionError):
             _ = stream.result
         if how == "with":
@@ -175,7 +175,7 @@ def test_computing_is_little_ahead_of_the_reader(model: edgellm.Model) -> None:
     slow = Slow(0)
 
     async def main() -> None:
-        async with model.astream("a", max_tokens=None, processors=[slow], **OPTIONS) as stream:
+        async with model.astream("a", max_tokens="unlimited", processors=[slow], **OPTIONS) as stream:
             await anext(stream)
             await asyncio.sleep(0.2)
             assert slow.tokens <= AHEAD + 2
@@ -199,7 +199,7 @@ def test_one_task_closes_what_another_reads(fails: bool, model: edgellm.Model) -
         return len([piece async for piece in stream])
 
     async def main() -> None:
-        stream = model.astream("a", max_tokens=None, processors=[processor], **OPTIONS)
+        stream = model.astream("a", max_tokens="unlimited", processors=[processor], **OPTIONS)
         tasks = [asyncio.create_task(read(stream))]
         await asyncio.to_thread(computing.wait, 60)
         tasks.append(asyncio.create_task(stream.aclose()))
@@ -219,7 +219,9 @@ def test_dropping_a_stream_with_held_back_text_ends_its_thread(model: edgellm.Mo
     slow, token = Slow(0), model.tokenizer.encode("a")[0]
 
     async def main() -> None:
-        stream = model.astream("b", max_tokens=None, processors=[slow], stop=["a" * 99], logit_bias={token: 1000.0}, **OPTIONS)
+        stream = model.astream(
+            "b", max_tokens="unlimited", processors=[slow], stop=["a" * 99], logit_bias={token: 1000.0}, **OPTIONS
+        )
         await anext(stream)
         await auntil(lambda: slow.tokens >= AHEAD + 1)
         del stream
@@ -247,7 +249,7 @@ def test_errors_reach_the_awaiter_once(model: edgellm.Model) -> None:
 
 def test_a_loop_that_is_closed_leaves_no_thread_behind(model: edgellm.Model) -> None:
     async def main() -> edgellm.AsyncStream:
-        stream = model.astream("a", max_tokens=None, processors=[Slow()], **OPTIONS)
+        stream = model.astream("a", max_tokens="unlimited", processors=[Slow()], **OPTIONS)
         await anext(stream)
         return stream
 
@@ -294,7 +296,7 @@ def test_a_reader_that_stopped_goes_on(model: edgellm.Model) -> None:
 def test_closing_the_model_ends_answers_of_loops(tmp_path: Path) -> None:
     async def main() -> None:
         with edgellm.load(tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe")) as own:
-            streams = [own.astream("a", max_tokens=None, processors=[Slow()], **OPTIONS) for _ in range(5)]
+            streams = [own.astream("a", max_tokens="unlimited", processors=[Slow()], **OPTIONS) for _ in range(5)]
             await anext(streams[0])
             tasks = [asyncio.create_task(stream.drain()) for stream in streams]
             await asyncio.sleep(0.1)

@@ -88,7 +88,7 @@ def test_error_raises_and_ends_answers(model: edgellm.Model) -> None:
         model.chat(talk(20), context_policy="error")
     with pytest.raises(ContextFull, match="context_policy"):
         model.generate([5] * 200, context_policy="drop-oldest-turns")
-    answer = model.generate([5] * 100, context_policy="error", max_tokens=None, **GREEDY)
+    answer = model.generate([5] * 100, context_policy="error", max_tokens="unlimited", **GREEDY)
     assert answer.stop_reason == "context" and answer.stats.evicted_tokens == 0
     assert 100 + len(answer.token_ids) == 129, "the last token needs no place"
 

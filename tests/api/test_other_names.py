@@ -82,5 +82,5 @@ def test_the_log_is_silent_unless_it_is_set_up(path: Path, caplog: pytest.LogCap
 
 
 def test_types_are_exported() -> None:
-    for name in ("Tokenizer", "TokenLogprobs", "Message", "GenerationKeywords", "ChatKeywords", "InfillKeywords", "EmbedKeywords"):
+    for name in ("Tokenizer", "TokenLogprobs", "GenerationKeywords", "ChatKeywords", "InfillKeywords", "EmbedKeywords"):
         assert getattr(edgellm, name) is not None and name in dir(edgellm)

@@ -59,7 +59,7 @@ def test_models_are_told_of_tools_in_their_templates_way() -> None:
         None,
         None,
     ]
-    with pytest.raises(TemplateError, match="knows no tools"):
+    with pytest.raises(TemplateError, match="doesn't support tools"):
         toolbox([WEATHER._asdict()], ChatTemplate("{# tools #}{{ messages[0].content }}"))
 
 

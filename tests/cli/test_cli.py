@@ -259,7 +259,7 @@ def test_help_shows_the_defaults_in_force(capsys: pytest.CaptureFixture[str]) ->
 def test_run_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = use(monkeypatch, "x")
     assert app.run(["run", "m", "p", "-n", "-1"]) == 0
-    assert loader.model.calls[0][2]["max_tokens"] is None
+    assert loader.model.calls[0][2]["max_tokens"] == "unlimited"
 
 
 def test_catalogue_defaults_yield_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_messages_of_several_lines(lines: list[str], message: str | None) -> Non
 def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
     chat, _ = conversation("one", "two")
     assert carry_out("/set temp 0.3", chat) is None and chat.settings["temperature"] == 0.3
-    assert carry_out("/set n -1", chat) is None and chat.settings["max_tokens"] is None
+    assert carry_out("/set n -1", chat) is None and chat.settings["max_tokens"] == "unlimited"
     assert carry_out("/system Be brief.", chat) is None and chat.system == "Be brief."
     assert carry_out('/system ""', chat) is None and chat.system is None
     list(chat.ask("a"))
@@ -192,7 +192,7 @@ def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[st
     model.thinking = "optional"
     for line in ("/set temp 1.5", "/set think off", "/set n -1", "/set seed 7"):
         carry_out(line, chat)
-    assert chat.settings == {"temperature": 1.5, "top_k": 20, "min_p": 0.2, "think": False, "max_tokens": None, "seed": 7}
+    assert chat.settings == {"temperature": 1.5, "top_k": 20, "min_p": 0.2, "think": False, "max_tokens": "unlimited", "seed": 7}
     capsys.readouterr()
     carry_out("/set", chat)
     rows = shown(capsys)

@@ -33,7 +33,7 @@ def logits():
 
 def stream():
     try:
-        for _ in model.stream([1], max_tokens=None, ignore_eos=True):
+        for _ in model.stream([1], max_tokens="unlimited", ignore_eos=True):
             pass
     except edgellm.EdgeError:
         pass

@@ -261,7 +261,7 @@ def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
     model.cancel()  # nothing runs: nothing happens
     loader.toy.fail = lambda: time.sleep(0.001)
     results = []
-    thread = threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY)))
+    thread = threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens="unlimited", **GREEDY)))
     thread.start()
     until(lambda: len(loader.toy.log) >= 5)
     model.cancel()
@@ -287,7 +287,7 @@ def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, mod
     assert list(displaced) == [] and displaced.result.stop_reason == "cancelled"
     loader.toy.fail = lambda: time.sleep(0.001)
     results = list[str]()
-    threads = three_callers(model, lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
+    threads = three_callers(model, lambda: results.append(model.generate(PROMPT, max_tokens="unlimited", **GREEDY).stop_reason))
     model.cancel()
     for thread in threads:
         thread.join(120)
@@ -303,7 +303,7 @@ def test_calls_that_wait_are_told_that_the_model_was_closed(loader: Loader, mode
 
     def ask() -> None:
         try:
-            results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason)
+            results.append(model.generate(PROMPT, max_tokens="unlimited", **GREEDY).stop_reason)
         except ModelClosed as error:
             errors.append(type(error))
 
@@ -387,7 +387,7 @@ def test_learned_positions_end(loader: Loader, tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "gpt2.gguf", "gpt2", "F16", n_layers=1, context=24)
     with loader.load(path) as model:
         assert model.context == 24
-        result = model.generate([1, 2, 3], max_tokens=None, **GREEDY)
+        result = model.generate([1, 2, 3], max_tokens="unlimited", **GREEDY)
         assert result.stop_reason == "context" and result.stats.generated_tokens == 22 and max(loader.toy.log) <= 24
         assert model.generate(list(range(24)), max_tokens=9, **GREEDY).stats.generated_tokens == 1
         for too_long in (lambda: model.generate(list(range(25))), lambda: model.logits(list(range(25)))):
@@ -422,7 +422,7 @@ def test_closing_ends_what_another_thread_generates(loader: Loader, path: Path) 
     model = loader.load(path, context=32)
     loader.toy.fail = lambda: time.sleep(0.001)
     ends: list[str] = []
-    thread = threading.Thread(target=lambda: ends.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
+    thread = threading.Thread(target=lambda: ends.append(model.generate(PROMPT, max_tokens="unlimited", **GREEDY).stop_reason))
     thread.start()
     until(lambda: len(loader.toy.log) >= 5)
     model.close()
@@ -445,7 +445,7 @@ def test_a_long_generation_keeps_its_memory(model: Model) -> None:
     """What grows is 4 bytes a token twice, and the text."""
     import tracemalloc
 
-    stream = model.stream(PROMPT, max_tokens=None, seed=3, ignore_eos=True)
+    stream = model.stream(PROMPT, max_tokens="unlimited", seed=3, ignore_eos=True)
     for _ in range(1000):
         next(stream)
     tracemalloc.start()

@@ -429,7 +429,7 @@ def test_under_asyncio(loader: Loader, model: Model) -> None:
         )
 
     async def endless() -> None:
-        await model.session().agenerate([1, 2], max_tokens=None, **GREEDY)
+        await model.session().agenerate([1, 2], max_tokens="unlimited", **GREEDY)
 
     async def main() -> list[tuple[int, ...]]:
         forever = asyncio.create_task(endless())

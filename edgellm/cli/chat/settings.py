@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgellm.catalogue.names import meant
 from edgellm.errors import OptionError
-from edgellm.options.generation import CONTEXT_POLICY, DRAFT, MAX_TOKENS, THINK, THINK_BUDGET
+from edgellm.options.generation import CONTEXT_POLICY, DRAFT, MAX_TOKENS, THINK, THINK_BUDGET, UNLIMITED
 from edgellm.options.option import Option
 from edgellm.options.sampling import SAMPLING
 
@@ -73,7 +73,9 @@ def shown(chat: Dialogue, name: str) -> str:
         return "no limit" if budget is None else f"{budget}  {SOURCES['user']}"
     if option == "max_tokens":
         value = settings.get(option, "context")
-        text = f"{chat.model.info.context} (the context)" if value == "context" else "no limit" if value is None else str(value)
+        text = (
+            f"{chat.model.info.context} (the context)" if value == "context" else "no limit" if value == UNLIMITED else str(value)
+        )
     else:
         value = getattr(sampling.options, option)
         text = "a new one for each answer" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

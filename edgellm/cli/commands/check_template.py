@@ -9,10 +9,10 @@ from edgellm.cli import options
 
 
 def check_template(model: options.Model, json_: options.Json = False) -> None:
-    """Render what clients send with a model's chat template.
+    """Try a model's chat template.
 
-    Each conversation is "ok" (the template takes it as it is), "rewritten" (edgellm brings it into a form that the template
-    takes) or "refused", with the template's reason. The model's weights are not loaded.
+    Conversations as clients send them are rendered. Each is "ok" (the template takes it as it is), "rewritten" (edgellm
+    brings it into a form that the template takes) or "refused", with the template's reason. The weights are not loaded.
     """
     from edgellm.catalogue import resolve
     from edgellm.chat import find_template

@@ -29,7 +29,7 @@ def rerank(
     truncate: Truncate = False,
     chosen: options.Chosen = options.NONE,
 ) -> None:
-    """Score how well each line of a text answers a query, best first.
+    """Sort lines by what answers a query.
 
     MODEL is a reranker, such as bge-reranker-v2-m3. One line of JSON is printed per line of the text: {"index", "score", "text"}.
     """

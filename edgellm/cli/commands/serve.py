@@ -92,7 +92,7 @@ def serve(
         origins=frozenset(_origin(each) for each in allow_origin or ()),
         aliases=dict(_alias(each) for each in model_alias or ()),
         mcp=options.mcp_servers(mcp),
-        max_tokens=chosen.values.get("max_tokens"),
+        max_tokens=limit if isinstance(limit := chosen.values.get("max_tokens"), int) else None,
         load=SERVED | chosen.part("loading"),
     )
     _log_to_stderr()

@@ -29,7 +29,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def sessions(context: typer.Context) -> None:
-    """List, show, export or delete saved chats."""
+    """List, show, export, delete chats."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
