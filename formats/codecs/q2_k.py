@@ -16,7 +16,7 @@ def store(blocks: Blocks, sc: Ints, m: Ints, q: Ints) -> None:
     blocks["scales"], blocks["qs"] = sc | m << 4, pack_bits(q, 2)
 
 
-CODEC = Affine(
+SHAPE = Affine(
     DTYPE,
     groups=16,
     quant=3,
@@ -27,4 +27,5 @@ CODEC = Affine(
     numbers=lambda blocks: (blocks["scales"] & 15, blocks["scales"] >> 4),
     quants=lambda blocks: bits(blocks["qs"], 2),
     store=store,
-).codec("Q2_K")
+)
+CODEC = SHAPE.codec("Q2_K")

@@ -16,7 +16,7 @@ def store(blocks: Blocks, sc: Ints, m: Ints, q: Ints) -> None:
     blocks["scales"], blocks["qs"] = pack_scales_and_mins(sc, m), pack_nibbles(q, 32)
 
 
-CODEC = Affine(
+SHAPE = Affine(
     DTYPE,
     groups=8,
     quant=15,
@@ -27,4 +27,5 @@ CODEC = Affine(
     numbers=lambda blocks: scales_and_mins(blocks["scales"]),
     quants=lambda blocks: nibbles(blocks["qs"], 32),
     store=store,
-).codec("Q4_K")
+)
+CODEC = SHAPE.codec("Q4_K")

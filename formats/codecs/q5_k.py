@@ -17,7 +17,7 @@ def store(blocks: Blocks, sc: Ints, m: Ints, q: Ints) -> None:
     blocks["qs"], blocks["qh"] = pack_nibbles(q, 32), pack_bits(q >> 4, 1)
 
 
-CODEC = Affine(
+SHAPE = Affine(
     DTYPE,
     groups=8,
     quant=31,
@@ -28,4 +28,5 @@ CODEC = Affine(
     numbers=lambda blocks: scales_and_mins(blocks["scales"]),
     quants=lambda blocks: nibbles(blocks["qs"], 32) | bits(blocks["qh"], 1) << np.uint8(4),
     store=store,
-).codec("Q5_K")
+)
+CODEC = SHAPE.codec("Q5_K")

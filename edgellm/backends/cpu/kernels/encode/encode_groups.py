@@ -14,7 +14,7 @@ from edgellm.backends.cpu.kernels.encode.encode_simple import store_32
 from edgellm.backends.cpu.kernels.encode.lanes import LANE_BYTES, LANES, packer
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.simd import Isa
-from edgellm.formats.codecs import CODECS, _fit
+from edgellm.formats.codecs import CODECS, _fit, q2_k, q4_k, q5_k
 from edgellm.formats.codecs.iq4_nl import VALUES
 
 F = np.float32
@@ -175,14 +175,13 @@ def _method(name: str, isa: Isa, weighted: bool) -> tuple[Any, Any]:
 
 
 # --- scale and minimum: Q2_K, Q4_K, Q5_K ------------------------------------------------------------------------------
-_TOPS = {"Q2_K": (16, 3, 15), "Q4_K": (32, 15, 63), "Q5_K": (32, 31, 63)}  # elements of a group, last quant, last scale
-_STEPS = {"Q2_K": _fit.Steps(-0.5, 0.1, 15, absolute=True), "Q4_K": _fit.Steps(-1.0, 0.1, 20), "Q5_K": _fit.Steps(-0.5, 0.1, 15)}
+_AFFINE = {"Q2_K": q2_k.SHAPE, "Q4_K": q4_k.SHAPE, "Q5_K": q5_k.SHAPE}
 
 
 def _affine_search(name: str, weighted: bool) -> Any:
-    n, top, _ = _TOPS[name]
-    search = scale_search.affine(n, top, _fit.WITH_IMPORTANCE if weighted else _STEPS[name])
-    with_average, count = name != "Q2_K", F(n)
+    shape = _AFFINE[name]
+    n, with_average = SUPERBLOCK // shape.groups, shape.average
+    search, count = scale_search.affine(n, shape.quant, _fit.WITH_IMPORTANCE if weighted else shape.steps), F(n)
 
     @inline
     def find(scratch):
@@ -207,8 +206,8 @@ def _affine_search(name: str, weighted: bool) -> Any:
 
 
 def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
-    n, top, last = _TOPS[name]
-    groups, high = SUPERBLOCK // n, F(last)
+    groups, top, last = _AFFINE[name].groups, _AFFINE[name].quant, _AFFINE[name].scale
+    n, high = SUPERBLOCK // groups, F(last)
     fields = CODECS[name].dtype.fields
     assert fields is not None
     d_at, dmin_at, scales_at = fields["d"][1], fields["dmin"][1], fields["scales"][1]
