@@ -12,9 +12,9 @@ import importlib
 
 from edgellm.backends.cpu.levels import LEVELS
 from edgellm.backends.cpu.simd.base import F32X8, I8X32, I32X8, Vec
-from edgellm.backends.cpu.simd.table import Isa
+from edgellm.backends.cpu.simd.table import Isa, KernelFunction
 
-__all__ = ["F32X8", "I8X32", "I32X8", "Isa", "Vec", "load_isa"]
+__all__ = ["F32X8", "I8X32", "I32X8", "Isa", "KernelFunction", "Vec", "load_isa"]
 
 _LOADED: dict[str, Isa] = {}
 

@@ -12,6 +12,7 @@ from edgellm.backends.cpu.simd.base import F32, F32X8, I8, I16, I32, I64, make_i
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.system import YIELD_SYMBOL
 
+KernelFunction = Callable[[int, int, int], None]  # (address of a record, thread, threads)
 i64, f32, void = types.int64, types.float32, types.void
 V8H = vector(I16, 8)
 

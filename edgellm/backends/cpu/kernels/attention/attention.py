@@ -17,7 +17,6 @@ Slots outside a query's window get the weight 0 exactly; they are zeroed memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
@@ -30,7 +29,7 @@ from edgellm.backends.cpu.kernels.attention.kv_forms import INT16
 from edgellm.backends.cpu.kernels.inline import inline, outline
 from edgellm.backends.cpu.kernels.prefetch import KV_NEAR
 from edgellm.backends.cpu.ops.attention import ATTENTION, RELATIVE_ROW
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
@@ -39,7 +38,7 @@ DIRECT, PIECE = 8, 32  # of so many queries, f16 is not widened in memory; value
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32 = isa("load_i64 load_i32")
     clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
     finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT), rotated=variant.startswith(QUANTISED))

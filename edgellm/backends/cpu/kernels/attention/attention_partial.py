@@ -7,7 +7,6 @@ partial (maximum LOWEST) changes nothing, bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
@@ -16,7 +15,7 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.attention import rotation
 from edgellm.backends.cpu.kernels.inline import outline
 from edgellm.backends.cpu.ops.attention import ATTENTION
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 LOWEST = np.float32(-3.0e38)  # below any score, yet finite: differences of maxima stay numbers
 MERGES_AT = abi.WORK_MERGES_AT * 8
@@ -100,7 +99,7 @@ def finish(isa: Isa, *, learned: bool = False, rotated: bool = False) -> Any:
     return finish
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     """The second half of attention: `merge` adds up the partials that chunks of single rows have left, in order."""
     load_i64, clear_partial, add = isa.load_i64, clear(isa), combine(isa)
     write = finish(isa, learned=LEARNED_MERGE in variant, rotated=ROTATED_MERGE in variant)

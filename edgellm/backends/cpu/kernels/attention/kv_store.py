@@ -4,15 +4,13 @@ Keys that hold their values are written once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from edgellm.backends.cpu.kernels.attention import kv_rows
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.attention import KV_STORE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, put, row_bytes = isa.load_i64, kv_rows.put(variant, isa), kv_rows.row(variant)
     K, K_STRIDE, V, V_STRIDE, TARGETS = KV_STORE.offsets("k k_stride v v_stride targets")
     KEYS_AT, VALUES_AT, N_KV, DIM_K, DIM_V = KV_STORE.offsets("keys_at values_at n_kv dim_k dim_v")

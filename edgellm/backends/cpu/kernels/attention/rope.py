@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from numba import types
 
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.attention import ROPE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, Value, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
 PAIRS = 8  # that are rotated at once
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
     step_bytes, apart = {"norm": (8, 4), "neox": (4, 0), "axial": (4, 0)}[variant]

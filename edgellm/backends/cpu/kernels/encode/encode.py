@@ -5,13 +5,11 @@ Record: 1 x (f32), 2 blocks, 3 out, 4 scratch of SCRATCH_BYTES, 5 importance of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from numba import types
 
 from edgellm.backends.cpu.kernels.encode import encode_groups, encode_simple
 from edgellm.backends.cpu.kernels.encode.lanes import LANES, from_half
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 IMPORTANCE = "+importance"
 SIMPLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
@@ -20,7 +18,7 @@ WIDENED = ("F16", "BF16")
 VARIANTS = (*SIMPLE, *GROUPED, *(name + IMPORTANCE for name in (*SIMPLE[:4], *GROUPED)))
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     if variant in WIDENED:
         return _widen(variant, isa)
     name, _, weighted = variant.partition("+")
@@ -28,7 +26,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return encode_simple.build(name, isa) if simple else encode_groups.build(name, isa, weighted=bool(weighted))
 
 
-def _widen(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def _widen(variant: str, isa: Isa) -> KernelFunction:
     """Record: 1 source, 2 how many sixteens, 3 out: f16 or bf16 to f32."""
     i64, brain = types.int64, variant == "BF16"
     native = isa.level.name not in ("generic",)

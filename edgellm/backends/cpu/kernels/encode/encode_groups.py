@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from edgellm.backends.cpu.kernels.encode import lanes, scale_search
 from edgellm.backends.cpu.kernels.encode.encode_simple import store_32
 from edgellm.backends.cpu.kernels.encode.lanes import LANE_BYTES, LANES, packer
 from edgellm.backends.cpu.kernels.inline import inline
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.formats.codecs import CODECS, _fit, q2_k, q4_k, q5_k
 from edgellm.formats.codecs.iq4_nl import VALUES
 
@@ -81,7 +80,7 @@ DOUBLED = ("Q3_K", "Q4_K", "Q5_K", "IQ4_NL", "IQ4_XS")  # types that take twice 
 OF_ROWS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # types that take that of the row, not of the block
 
 
-def build(name: str, isa: Isa, *, weighted: bool) -> Callable[[int, int, int], None]:
+def build(name: str, isa: Isa, *, weighted: bool) -> KernelFunction:
     layout, load_i64 = LAYOUTS[name], isa.load_i64
     groups, elements, size = layout.n_groups, layout.elements, CODECS[name].dtype.itemsize
     n, blocks = elements // groups, LANES // groups

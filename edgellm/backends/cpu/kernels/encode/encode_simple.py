@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numba import types
 from edgellm.backends.cpu.kernels.encode import lanes
 from edgellm.backends.cpu.kernels.encode.lanes import F32X16, LANE_BYTES, LANES, V16B, V16F, V16I
 from edgellm.backends.cpu.kernels.inline import inline
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import I32, I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.formats.codecs import CODECS
@@ -24,7 +23,7 @@ load, splat, larger, smaller = lanes.load, lanes.splat, lanes.larger, lanes.smal
 magnitude, largest, smallest = lanes.magnitude, lanes.largest, lanes.smallest
 
 
-def build(name: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(name: str, isa: Isa) -> KernelFunction:
     load_i64, size = isa.load_i64, CODECS[name].dtype.itemsize
     make = {"Q8_0": _q8_0, "Q4_0": _symmetric, "Q5_0": _symmetric, "Q4_1": _affine, "Q5_1": _affine, "MXFP4": _mxfp4}[name]
     block = make(name, isa)

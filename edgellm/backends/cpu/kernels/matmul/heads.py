@@ -6,7 +6,6 @@ In a step of one token threads share heads. In one of several they share rows of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from edgellm.backends.cpu import abi
@@ -15,18 +14,18 @@ from edgellm.backends.cpu.kernels.matmul.quantise import block_writer
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.ops.heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.traits import BLOCK
 
 ROW_GROUP = abi.EXPERT_ROW_GROUP  # rows of a matrix that threads share together
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     others = {"products": _products, "join": _join, "scale": _scale}
     return others[variant](isa) if variant in others else _rows(variant, isa)
 
 
-def _rows(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def _rows(variant: str, isa: Isa) -> KernelFunction:
     """Each head's rows as `quantise` would lay them out."""
     load_i64, write = isa.load_i64, block_writer(variant, isa)
     arguments = HEAD_ROWS.reader(isa, "step x x_stride k out row_bytes head_bytes heads count")
@@ -43,7 +42,7 @@ def _rows(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return rows
 
 
-def _products(isa: Isa) -> Callable[[int, int, int], None]:
+def _products(isa: Isa) -> KernelFunction:
     load_i64, product = isa.load_i64, _product(isa)
     arguments = HEAD_PRODUCTS.reader(isa, "step n heads count")
 
@@ -97,7 +96,7 @@ def _product(isa: Isa) -> Any:
     return product
 
 
-def _scale(isa: Isa) -> Callable[[int, int, int], None]:
+def _scale(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     mul, splat, extract = isa("mul_f32x8 splat_f32x8 first_f32x8")
     arguments = HEAD_SCALE.reader(isa, "step x x_stride factors factors_stride out out_stride heads n count")
@@ -120,7 +119,7 @@ def _scale(isa: Isa) -> Callable[[int, int, int], None]:
     return scale
 
 
-def _join(isa: Isa) -> Callable[[int, int, int], None]:
+def _join(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     arguments = JOIN.reader(isa, "step a a_stride b b_stride out out_stride heads n_a n_b b_step count")
 

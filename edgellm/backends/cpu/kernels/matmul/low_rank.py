@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -10,7 +9,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.ops.dense import LOW_RANK
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
@@ -18,7 +17,7 @@ LANES, VECTORS = 8, 4  # so many outputs go together: products of 16 columns too
 i64 = types.int64
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64 = isa.load_i64
     wide, narrow, single = (
         isa.make(

@@ -5,25 +5,24 @@ Tiles of sixteen columns take many_columns.py, the others few_columns.py; result
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from edgellm.backends.cpu.kernels.matmul.few_columns import few_columns
 from edgellm.backends.cpu.kernels.matmul.many_columns import many_columns
 from edgellm.backends.cpu.kernels.partition import tiles
 from edgellm.backends.cpu.ops.dense import MATMUL
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.traits import PANEL_ROWS
 
 REREAD_BYTES = 1 << 18  # of an expert's rows, multiplied by whole tiles, then by the other columns
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     # Not inline: LLVM would write the loop below three times, each with all of their code.
     return divided(isa, few_columns(variant, isa), many_columns(variant, isa), 1)
 
 
-def divided(isa: Isa, few: Any, many: Any, together: int) -> Callable[[int, int, int], None]:
+def divided(isa: Isa, few: Any, many: Any, together: int) -> KernelFunction:
     """A thread's rows, by columns in tiles and by the others. `together`: rows that are not divided, even without a tile."""
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
     arguments = MATMUL.reader(isa, "step n count row_bytes whole_tiles")

@@ -18,7 +18,7 @@ from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.matmul.output import put
 from edgellm.backends.cpu.kernels.prefetch import LINE
 from edgellm.backends.cpu.ops.dense import MATMUL
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.traits import FLOAT_COLUMNS, FLOAT_ELEMENTS, FLOAT_ROWS
@@ -35,7 +35,7 @@ ELEMENT: dict[str, Any] = {"F32": F32, "F16": I16, "BF16": I16}
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, most, element = isa.load_i64, isa.level.float_columns, BYTES[variant]
     lanes = isa.level.lanes
     tile_bytes = TILE_ROWS * most * lanes * 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -14,13 +13,13 @@ from edgellm.backends.cpu.kernels.matmul.matmul import divided
 from edgellm.backends.cpu.kernels.partition import lanes
 from edgellm.backends.cpu.kernels.unpack.superblock import BLOCKS, shape_of
 from edgellm.backends.cpu.ops.dense import MATMUL
-from edgellm.backends.cpu.simd import Isa, Vec
+from edgellm.backends.cpu.simd import Isa, KernelFunction, Vec
 from edgellm.backends.cpu.traits import TILE_COLUMNS
 
 i64, void = types.int64, types.void
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     return divided(isa, _few_columns(variant, isa), many_columns(variant, isa, interleaved=True), isa.level.tile_rows)
 
 

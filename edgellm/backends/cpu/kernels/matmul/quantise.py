@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -12,7 +11,7 @@ from edgellm.backends.cpu.kernels.matmul.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.kernels.matmul.quantise_tile import larger, magnitude, quants_of, scale_of, with_starts, write_tile
 from edgellm.backends.cpu.kernels.partition import first_item, lanes, tiles
 from edgellm.backends.cpu.ops.dense import QUANTISE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS
@@ -22,7 +21,7 @@ i64 = types.int64
 V32B = vector(I8, BLOCK)
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
     by_tiles = isa.level.tile != "unit"  # whose records are rows of quants
     to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))

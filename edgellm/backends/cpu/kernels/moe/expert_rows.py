@@ -5,18 +5,17 @@ A step of one token has no need of an order: its slots come one after the other,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from edgellm.backends.cpu.abi import BUCKET, PAIR
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.matmul.quantise import block_writer
 from edgellm.backends.cpu.ops.moe import EXPERT_ROWS
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.traits import BLOCK
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32 = isa("load_i64 load_i32")
     write_row = _float_row(isa) if variant == "f32" else _quantised_row(variant, isa)
     arguments = EXPERT_ROWS.reader(isa, "step x x_stride slot_bytes k out row_bytes slots buckets experts count")

@@ -6,7 +6,6 @@ threads share the rows of each expert. Either way a value is the same dot produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,17 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.ops.moe import BUCKETS, EXPERTS
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 BUCKET, PAIR, ROW_GROUP, PIECE = abi.BUCKET, abi.PAIR, abi.EXPERT_ROW_GROUP, abi.EXPERT_PIECE
 RECORD_BYTES, WORK_HEAD = abi.RECORD_WORDS * 8, abi.EXPERT_WORK_HEAD
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     return {"buckets": _buckets, "rows": _rows, "sum": _sum}[variant](isa)
 
 
-def _buckets(isa: Isa) -> Callable[[int, int, int], None]:
+def _buckets(isa: Isa) -> KernelFunction:
     load_i64, load_i32, store_i32 = isa("load_i64 load_i32 store_i32")
     arguments = BUCKETS.reader(isa, "step chosen chosen_stride out experts k count")
 
@@ -117,7 +116,7 @@ def _each_piece(isa: Isa, product: Any, use: Any) -> Any:
     return each_piece
 
 
-def _rows(isa: Isa) -> Callable[[int, int, int], None]:
+def _rows(isa: Isa) -> KernelFunction:
     """Every slot's product, in the slot's own columns."""
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     load, store = isa("load_f32x8 store_f32x8")
@@ -155,7 +154,7 @@ def _rows(isa: Isa) -> Callable[[int, int, int], None]:
     return expert_rows
 
 
-def _sum(isa: Isa) -> Callable[[int, int, int], None]:
+def _sum(isa: Isa) -> KernelFunction:
     """The slots' products, weighted and added in the order of slots, which is that of experts."""
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     load, store, add, mul, splat = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 splat_f32x8")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from edgellm.backends.cpu.ops.moe import GATED_BY
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 ONE = np.float32(1.0)
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     fma, mul, splat, zero, exp = isa("fma_f32x8 mul_f32x8 splat_f32x8 zero_f32x8 exp_f32x8")
     hsum, first = isa("hsum_f32x8 first_f32x8")

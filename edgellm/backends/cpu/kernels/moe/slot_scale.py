@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.moe import SLOT_SCALE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     load, store, mul, splat, extract = isa("load_f32x8 store_f32x8 mul_f32x8 splat_f32x8 first_f32x8")
     arguments = SLOT_SCALE.reader(isa, "step x x_stride weights weights_stride chosen chosen_stride out out_stride n slots count")

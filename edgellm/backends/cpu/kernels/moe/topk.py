@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.ops.moe import TOPK
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.ops.moe import NEAR
 
 ZERO, ONE, TINY = np.float32(0.0), np.float32(1.0), np.float32(1e-20)
 LEAST = np.float32(-np.inf)
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     probabilities = {"softmax": _softmax, "sigmoid": _sigmoid, "sparsemixer": _copied}[variant](isa)
     mix = _sparsemixer(isa) if variant == "sparsemixer" else _unchanged

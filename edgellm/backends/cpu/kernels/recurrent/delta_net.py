@@ -8,7 +8,6 @@ results are the same for any number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,13 @@ from edgellm.backends.cpu.kernels.recurrent.decayed import ONE, kept, stack
 from edgellm.backends.cpu.kernels.recurrent.exp2 import exp2_of
 from edgellm.backends.cpu.kernels.softplus import softplus_of
 from edgellm.backends.cpu.ops.recurrent import DELTA_NET
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 WIDE = 32  # columns of a block, where a head's are a multiple
 LOG2_E = np.float32(math.log2(math.e))
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
     pairs, two_blocks = variant == "wide" and isa.level.lanes > 8, _two_blocks(isa)

@@ -7,7 +7,6 @@ tokens follow each other. A block's columns see nothing of the others: what is c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,17 @@ from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.recurrent.exp2 import exp2_of
 from edgellm.backends.cpu.kernels.softplus import softplus_of
 from edgellm.backends.cpu.ops.recurrent import DECAYS, KDA
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     return _decays(isa) if variant == "decays" else _scan(isa, wide=variant == "wide")
 
 
-def _decays(isa: Isa) -> Callable[[int, int, int], None]:
+def _decays(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     add, mul, splat, extract = isa("add_f32x8 mul_f32x8 splat_f32x8 first_f32x8")
     softplus, exp2 = softplus_of(isa), exp2_of(isa)
@@ -58,7 +57,7 @@ def _decays(isa: Isa) -> Callable[[int, int, int], None]:
     return decays
 
 
-def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
+def _scan(isa: Isa, *, wide: bool) -> KernelFunction:
     load_i64, load_f32, load, zero = isa("load_i64 load_f32 load_f32x8 zero_f32x8")
     fma, hsum, splat, exp, extract = isa("fma_f32x8 hsum_f32x8 splat_f32x8 exp_f32x8 first_f32x8")
     block, width = (_wide_block(isa), 32) if wide else (_narrow_block(isa), 8)

@@ -8,7 +8,6 @@ each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any  # what an IR value is to the type checker
 
 import numpy as np
@@ -22,18 +21,18 @@ from edgellm.backends.cpu.kernels.recurrent.decayed import ONE, split, stack
 from edgellm.backends.cpu.kernels.recurrent.exp2 import exp2_of, side_by_side
 from edgellm.backends.cpu.kernels.softplus import softplus_of
 from edgellm.backends.cpu.ops.recurrent import OF_COLUMNS, OF_HEADS, SSM_SCAN
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, F32X8
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
 LOG2_E = np.float32(math.log2(math.e))
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     return _by_column(isa) if variant == "columns" else _by_head(isa)
 
 
-def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
+def _by_column(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     splat, mul, fma, hsum, zero = isa("splat_f32x8 mul_f32x8 fma_f32x8 hsum_f32x8 zero_f32x8")
     softplus, exp2, table, prefetch = softplus_of(isa), exp2_of(isa), stack(isa, 8 * OF_COLUMNS), isa.prefetch
@@ -138,7 +137,7 @@ def _numbers(
     return sums
 
 
-def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
+def _by_head(isa: Isa) -> KernelFunction:
     """A block's states have a factor of their own; see decayed.py."""
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     splat, mul = isa("splat_f32x8 mul_f32x8")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.rwkv import TOKEN_SHIFT
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load, store, fma, sub = isa("load_i64 load_f32x8 store_f32x8 fma_f32x8 sub_f32x8")
     load_f32, store_f32, splat, first, add = isa("load_f32 store_f32 splat_f32x8 first_f32x8 add_f32x8")
     arguments = TOKEN_SHIFT.reader(isa, "step x x_stride more more_stride out out_stride mix n parts targets state_at segments")

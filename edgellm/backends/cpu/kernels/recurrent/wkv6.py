@@ -7,7 +7,6 @@ row of them for each dim of a key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.recurrent.exp2 import LEAST, exp2_of
 from edgellm.backends.cpu.ops.rwkv import WKV6
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.ops.rwkv import STRONGEST
@@ -30,7 +29,7 @@ VECTORS = {"wide": 2, "narrow": 1}  # of eight columns in a block
 DECAYS, KEYS, READS = range(3)  # rows of scratch
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, width = isa.load_i64, 8 * VECTORS[variant]
     prepare, change = _prepare(isa), _change(isa, VECTORS[variant])
     arguments = WKV6.reader(isa, "step v v_stride out out_stride heads kv_heads dim targets state_at scratch")

@@ -8,7 +8,7 @@ A pass over a state also computes the value it holds for the next token's key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.recurrent.decayed import LEAST, ONE
 from edgellm.backends.cpu.kernels.recurrent.exp2 import exp2_of
 from edgellm.backends.cpu.ops.rwkv import WKV7
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, F32X8, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.ops.rwkv import DECAY, SHORTEST
@@ -34,7 +34,7 @@ FINDS, TAKES, KEYS, READS, VALUES, FACTORS, SUM, OF_TOKEN = range(8)
 FOUND, ONES = 2 * OF_TOKEN, 2 * OF_TOKEN + 1
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, load, store = isa("load_i64 load_f32 load_f32x8 store_f32x8")
     splat, mul, fma = isa("splat_f32x8 mul_f32x8 fma_f32x8")
     width = 8 * VECTORS[variant]

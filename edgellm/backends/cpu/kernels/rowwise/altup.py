@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from edgellm.backends.cpu.kernels.rowwise.sums import row_sums
 from edgellm.backends.cpu.record import row_signature
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 MIX = row_signature(3, "parts", "offset", "first")
 RESCALE = row_signature(2, "groups", "floor")
@@ -17,11 +16,11 @@ SPARSE_RELU = row_signature(1, "deviations")
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     return {"mix": _mix, "rescale": _rescale, "sparse_relu": _sparse_relu}[variant](isa)
 
 
-def _mix(isa: Isa) -> Callable[[int, int, int], None]:
+def _mix(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     fma, splat = isa("fma_f32x8 splat_f32x8")
     arguments = MIX.reader(isa, "step x0 x0_stride x1 x1_stride n1 x2 x2_stride out out_stride n parts first count")
@@ -57,7 +56,7 @@ def _mix(isa: Isa) -> Callable[[int, int, int], None]:
     return mix
 
 
-def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
+def _rescale(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     mul, splat = isa("mul_f32x8 splat_f32x8")
     _, squares = row_sums(isa)
@@ -85,7 +84,7 @@ def _rescale(isa: Isa) -> Callable[[int, int, int], None]:
     return rescale
 
 
-def _sparse_relu(isa: Isa) -> Callable[[int, int, int], None]:
+def _sparse_relu(isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
     sub, larger, splat = isa("sub_f32x8 larger_f32x8 splat_f32x8")
     total, squares = row_sums(isa)

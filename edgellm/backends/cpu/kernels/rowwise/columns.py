@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.heads import COLUMNS
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     arguments = COLUMNS.reader(isa, "step x x_stride out out_stride pieces width first n count")
 

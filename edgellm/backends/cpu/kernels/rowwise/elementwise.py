@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import sqrt
 from types import SimpleNamespace
 from typing import Any  # what a Numba function is to the type checker
@@ -14,7 +13,7 @@ from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.softplus import softplus_of
 from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
-from edgellm.backends.cpu.simd import F32X8, Isa, Vec
+from edgellm.backends.cpu.simd import F32X8, Isa, KernelFunction, Vec
 from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.table import OPERATIONS
 
@@ -26,7 +25,7 @@ WIDE = 32  # values that are computed side by side
 WIDE_VECTOR = Vec("f32", WIDE)
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     load, store, splat = isa("load_f32x8 store_f32x8 splat_f32x8")
     extract, wide = isa.first_f32x8, _wide(isa)

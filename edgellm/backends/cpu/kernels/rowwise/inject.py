@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.ops.vision import INJECT
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 COUNT = abi.N_TOKENS * 8
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     """Threads share the rows; a row without a vector is copied."""
     load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
     arguments = INJECT.reader(isa, "step x x_stride out out_stride which rows n")

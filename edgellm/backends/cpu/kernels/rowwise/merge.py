@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.ops.vision import MERGE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 COUNT = abi.N_OUTPUTS * 8
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     """Threads share the rows that leave."""
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     arguments = MERGE.reader(isa, "step x x_stride out out_stride first rows n")

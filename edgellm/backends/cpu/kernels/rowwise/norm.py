@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,10 +10,10 @@ from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.kernels.rowwise.sums import row_sums
 from edgellm.backends.cpu.ops.dense import NORM
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     load, store, add, mul, sub, splat = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 sub_f32x8 splat_f32x8")
     total, squares = row_sums(isa)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.partition import first_item
 from edgellm.backends.cpu.ops.rows import POOL
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 COUNT = abi.N_SEGMENTS * 8
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     """The rows of a segment are added up one after the other, so that a mean does not depend on what else is in the step."""
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     load, store, add, mul, splat, zero = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 splat_f32x8 zero_f32x8")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     exp, splat, first = isa("exp_f32x8 splat_f32x8 first_f32x8")
     arguments = ELEMENTWISE.reader(isa, "step a a_stride out out_stride n count")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any  # what an IR value is to the type checker
 
 from numba import types
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.inline import inline
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import I32, I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.system import FUTEX_CALL, YIELD_SYMBOL
@@ -29,7 +28,7 @@ BARRIER_SPINS = abi.BARRIER_SPINS
 SLICED_KERNEL, SLICED_RECORD, SLICE, SLICES = (8 * (abi.FIRST_ARGUMENT + i) for i in range(4))
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load, store, add = isa("atomic_load atomic_store atomic_add")
     load_i64, call_kernel, pause = isa("load_i64 call_kernel pause")
     fetch = isa.make("fetch", types.void, (types.int64,), lambda e, at: e.prefetch(at, to_first=False))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from edgellm.backends.cpu.profile import FIRST_SLOT, LAP, LAST
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import Generic
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, store_i64 = isa("load_i64 store_i64")
     clock = isa.make("clock", types.int64, (), _clock)
     arguments = LAP.reader(isa, "log slot")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -11,14 +10,14 @@ from numba.core import cgutils
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.bandwidth import READ
 from edgellm.backends.cpu.kernels.prefetch import LINE, prefetch
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
 
 LINES = 4  # read per turn
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     store_i64, i64, seen = isa.store_i64, types.int64, READ.at("seen")
     arguments = READ.reader(isa, "data nbytes")
     turn = isa.make("turns", i64, (i64, i64), _turns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -10,7 +9,7 @@ from numba import types
 from edgellm.backends.cpu.kernels.matmul.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.kernels.unpack.openers import UNPACK
 from edgellm.backends.cpu.ops.dense import EMBED
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
@@ -18,7 +17,7 @@ from edgellm.backends.cpu.traits import BLOCK, TRAITS
 LANES = 8
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32 = isa("load_i64 load_i32")
     i64 = types.int64
     block, block_bytes = TRAITS[variant].block, TRAITS[variant].block_bytes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -12,13 +10,13 @@ from edgellm.backends.cpu.kernels.unpack.panel_rows import open_rows
 from edgellm.backends.cpu.kernels.unpack.row_words import InterleavedRows, There, each_superblock
 from edgellm.backends.cpu.kernels.unpack.superblock import Shape, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.ops.dense import EMBED
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, Value, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32 = isa("load_i64 load_i32")
     i64 = types.int64
     shape, group = shape_of(variant, isa.instructions), isa.level.tile_rows

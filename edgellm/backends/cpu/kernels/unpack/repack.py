@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 from numba import types
 
@@ -11,14 +10,14 @@ from edgellm.backends.cpu.interleaving import REPACK
 from edgellm.backends.cpu.kernels.unpack.panel_rows import bits, open_rows
 from edgellm.backends.cpu.kernels.unpack.row_words import FileRows
 from edgellm.backends.cpu.kernels.unpack.superblock import raw_superblock_bytes
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.simd.base import Value
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
 from edgellm.formats.interleave import PACKED, places
 
 
-def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+def build(variant: str, isa: Isa) -> KernelFunction:
     i64, rows = types.int64, isa.level.tile_rows
     arguments = REPACK.reader(isa, "source row_bytes n k out")
     repack = isa.make("repack", types.void, (i64,) * 4, lambda e, *a: _group(e, variant, *a))
