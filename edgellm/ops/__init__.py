@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 
 from edgellm.graph import Graph
-from edgellm.ops._spec import GraphError, OpSpec, WeightUse
+from edgellm.ops._spec import GraphError, OpSpec, Uses, WeightUse
 
 __all__ = ["OPS", "GraphError", "OpSpec", "WeightUse", "state_of", "weight_uses"]
 
@@ -21,7 +21,7 @@ def _declared() -> Iterator[OpSpec]:
 OPS: Mapping[str, OpSpec] = {spec.name: spec for spec in _declared()}
 
 
-def weight_uses(graph: Graph, index: int) -> tuple[WeightUse, ...]:
+def weight_uses(graph: Graph, index: int) -> Uses:
     """The weights that node `index` needs."""
     node = graph.nodes[index]
     return OPS[node.op].weights(node, [graph.nodes[value] for value in node.inputs])

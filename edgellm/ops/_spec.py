@@ -16,6 +16,8 @@ Array: TypeAlias = npt.NDArray[np.float32]
 Positions: TypeAlias = npt.NDArray[np.int64]
 Effect = Literal[None, "read", "write", "update"]
 Role = Literal["matrix", "vector", "table", "experts", "heads"]
+Inputs: TypeAlias = Sequence[Node]  # the nodes whose values a node takes
+Faults: TypeAlias = Iterator[str]
 
 
 class GraphError(ValueError):
@@ -34,6 +36,9 @@ class WeightUse:
     shape: tuple[int, ...]  # as NumPy has it: (rows, columns), (n,)
     role: Role
     active: float = 1.0
+
+
+Uses: TypeAlias = tuple[WeightUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +101,16 @@ class Run(Protocol):
 class Check(Protocol):
     """Faults of a node, beside those that the fields of its OpSpec describe."""
 
-    def __call__(self, node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]: ...
+    def __call__(self, node: Node, inputs: Inputs, graph: Graph) -> Faults: ...
 
 
-def same_length(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def same_length(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     """The check of ops whose rows are as long as those of their inputs."""
     if any(x.n != node.n for x in inputs):
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}"
 
 
-def no_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def no_weights(node: Node, inputs: Inputs) -> Uses:
     return ()
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from edgellm.graph import Graph, Node
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse
 
 
-def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     if inputs[1].n != node.n:
         yield f"gives {node.n}, but what it is added to has {inputs[1].n}"
 
 
-def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _weights(node: Node, inputs: Inputs) -> Uses:
     return (WeightUse(node.weights[0], (inputs[0].n, node.n), "matrix"),)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, integer, number, same_length
 
 
 # --- mix --------------------------------------------------------------------------------------------------------------
@@ -23,7 +21,7 @@ def mix(
     return g.emit("mix", inputs, g.n(base), parts=parts, offset=float(offset), first=first)
 
 
-def _check_mix(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_mix(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     parts, first = integer(node, "parts"), integer(node, "first", least=0)
     if node.n != inputs[0].n or node.n % parts or inputs[1].n % (node.n // parts) or first >= parts:
         yield f"cannot add parts of {inputs[1].n} to {inputs[0].n} in {parts} parts from {first} on"
@@ -49,7 +47,7 @@ def rescale(g: Builder, x: Value, like: Value, groups: int, floor: float) -> Val
     return g.emit("rescale", (x, like), g.n(x), groups=groups, floor=float(floor))
 
 
-def _check_rescale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_rescale(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs[:1], graph)
     if node.n % integer(node, "groups"):
         yield f"cannot split {node.n} into {node.attrs['groups']} groups"

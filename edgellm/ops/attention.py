@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, KVSpec, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, number
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Positions, Run, Uses, WeightUse, integer, number
 
 REACH = 128  # tokens, past which a relative bias does not change: in the code of T5's makers, in no file
 
@@ -33,7 +32,7 @@ def _kv_spec(node: Node, graph: Graph) -> KVSpec | str:
     return spec if isinstance(spec, KVSpec) else f"names state {state}, which holds no keys"
 
 
-def _check_write(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_write(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     spec = _kv_spec(node, graph)
     if isinstance(spec, str):
         yield spec
@@ -117,7 +116,7 @@ def with_sink_query(node: Node, q_sink: Value) -> Node:
     return replace(node, inputs=(node.inputs[0], q_sink))
 
 
-def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_attend(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     spec, n_heads = _kv_spec(node, graph), integer(node, "n_heads")
     if isinstance(spec, str):
         yield spec
@@ -132,7 +131,7 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield "reads what tokens see, so it needs their rows"
 
 
-def _attend_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _attend_weights(node: Node, inputs: Inputs) -> Uses:
     n_heads, buckets = integer(node, "n_heads"), integer(node, "buckets", least=0)
     return tuple(WeightUse(name, (buckets, n_heads) if buckets else (n_heads,), "vector") for name in node.weights)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer
 
 
 # --- causal_conv ------------------------------------------------------------------------------------------------------
@@ -17,7 +15,7 @@ def causal_conv(g: Builder, x: Value, name: str, size: int) -> Value:
     return g.emit("causal_conv", (x,), g.n(x), g.named(name), state=state, size=size)
 
 
-def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     state, size = integer(node, "state", least=0), integer(node, "size", least=2)
     if inputs[0].n != node.n:
         yield f"gives {node.n} from inputs of {inputs[0].n}"
@@ -27,7 +25,7 @@ def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
         yield f"names state {state}, which is not the newest {size - 1} inputs"
 
 
-def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _weights(node: Node, inputs: Inputs) -> Uses:
     bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
     return (WeightUse(node.weights[0], (node.n, integer(node, "size")), "vector"), *bias)
 

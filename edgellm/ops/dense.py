@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
 
 ONE = np.float32(1.0)
 
@@ -46,13 +46,13 @@ def learned_positions(graph: Graph) -> bool:
     return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
 
 
-def _check_embed(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_embed(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     if node.attrs["source"] not in ("tokens", "positions", "types", "adapters"):
         yield f"has no source {node.attrs['source']}"
     integer(node, "rows")
 
 
-def _embed_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _embed_weights(node: Node, inputs: Inputs) -> Uses:
     return (WeightUse(node.weights[0], (integer(node, "rows"), node.n), "table", active=0.0),)
 
 
@@ -74,12 +74,12 @@ def matmul(g: Builder, x: Value, name: str, n: int, bias: str | None = None) -> 
     return add_bias(g, y, names[1]) if names[1:] else y
 
 
-def _check_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_matmul(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     if len(inputs) == 2 and inputs[1].n != node.n:
         yield f"gives {node.n}, but its residual has {inputs[1].n}"
 
 
-def _matmul_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _matmul_weights(node: Node, inputs: Inputs) -> Uses:
     bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
     return (WeightUse(node.weights[0], (node.n, inputs[0].n), "matrix"), *bias)
 
@@ -92,7 +92,7 @@ def _matmul(run: Run, node: Node, x: Array, residual: Array | None = None) -> Ar
 
 
 # --- matmul_glu -------------------------------------------------------------------------------------------------------
-def _check_matmul_glu(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_matmul_glu(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     if inputs[1].n != node.n:
         yield f"gives {node.n}, but its gate has {inputs[1].n}"
     if node.attrs["act"] not in GATES_OF_PRODUCTS:
@@ -150,7 +150,7 @@ def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False, of_weight: 
     return g.emit("scaled_by", (x,), g.n(x), (name,), one=one, of_weight=of_weight)
 
 
-def _scaled_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _scaled_by_weights(node: Node, inputs: Inputs) -> Uses:
     return (WeightUse(node.weights[0], (1 if node.attrs["one"] else node.n,), "vector"),)
 
 
@@ -164,7 +164,7 @@ def add_bias(g: Builder, x: Value, name: str) -> Value:
     return g.emit("add_bias", (x,), g.n(x), (name,))
 
 
-def _bias_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _bias_weights(node: Node, inputs: Inputs) -> Uses:
     return (WeightUse(node.weights[0], (node.n,), "vector"),)
 
 
@@ -238,7 +238,7 @@ def _act(run: Run, node: Node, x: Array) -> Array:
     return ACTIVATIONS[node.op](x)
 
 
-def _check_glu(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_glu(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     if node.attrs["act"] not in ACTIVATIONS:
         yield f"has no activation {node.attrs['act']}"
@@ -292,7 +292,7 @@ def head_columns(g: Builder, x: Value, heads: int, start: int, stop: int) -> Val
     return g.emit("head_columns", (x,), heads * (stop - start), heads=heads, start=start, stop=stop)
 
 
-def _check_head_columns(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_head_columns(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads, start, stop = integer(node, "heads"), integer(node, "start", least=0), integer(node, "stop")
     if inputs[0].n % heads or not start < stop <= inputs[0].n // heads or node.n != heads * (stop - start):
         yield f"cannot take {start}..{stop} of {heads} pieces of {inputs[0].n} as {node.n}"
@@ -303,7 +303,7 @@ def _head_columns(run: Run, node: Node, x: Array) -> Array:
     return pieces[..., integer(node, "start", least=0) : integer(node, "stop")].reshape(len(x), -1)
 
 
-def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_slice(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     start, stop = integer(node, "start", least=0), integer(node, "stop")
     if not start < stop <= inputs[0].n or node.n != stop - start:
         yield f"cannot take {start}..{stop} of {inputs[0].n} as {node.n}"
@@ -348,7 +348,7 @@ def select(g: Builder, x: Value) -> Value:
     return g.emit("select", (x,), g.n(x), row_kind="R")
 
 
-def _check_select(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_select(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     if inputs[0].rows != "T":
         yield "cannot mix rows T and R"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, same_length
 
 
 # --- head_matmul ------------------------------------------------------------------------------------------------------
@@ -16,13 +14,13 @@ def head_matmul(g: Builder, x: Value, name: str, heads: int, n: int) -> Value:
     return g.emit("head_matmul", (x,), heads * n, (f"{name}.weight",), heads=heads)
 
 
-def _check_head_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_head_matmul(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads = integer(node, "heads")
     if node.n % heads or inputs[0].n % heads:
         yield f"cannot split {inputs[0].n} and {node.n} into {heads} heads"
 
 
-def _head_matmul_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _head_matmul_weights(node: Node, inputs: Inputs) -> Uses:
     heads = integer(node, "heads")
     return (WeightUse(node.weights[0], (heads, node.n // heads, inputs[0].n // heads), "heads"),)
 
@@ -39,7 +37,7 @@ def join(g: Builder, a: Value, b: Value, heads: int, *, shared: bool = False) ->
     return g.emit("join", (a, b), g.n(a) + g.n(b) * (heads if shared else 1), heads=heads, shared=shared)
 
 
-def _check_join(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_join(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads, (a, b) = integer(node, "heads"), inputs
     total = a.n + b.n * (heads if node.attrs["shared"] else 1)
     if a.n % heads or total % heads or node.n != total:
@@ -59,7 +57,7 @@ def head_scale(g: Builder, x: Value, factors: Value) -> Value:
     return g.emit("head_scale", (x, factors), g.n(x))
 
 
-def _check_head_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_head_scale(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs[:1], graph)
     if node.n % inputs[1].n:
         yield f"cannot split {node.n} into {inputs[1].n} heads"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
 from edgellm.ops.dense import ONE
 from edgellm.ops.scan import check_state, softplus
 
@@ -18,13 +16,13 @@ def decays(g: Builder, x: Value, name: str, heads: int) -> Value:
     return g.emit("decays", (x,), g.n(x), (f"{name}.ssm_a", f"{name}.ssm_dt.bias"), heads=heads)
 
 
-def _check_decays(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_decays(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     if node.n % integer(node, "heads"):
         yield f"cannot split {node.n} into {node.attrs['heads']} heads"
 
 
-def _decays_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _decays_weights(node: Node, inputs: Inputs) -> Uses:
     rates, steps = node.weights
     return WeightUse(rates, (integer(node, "heads"), 1), "vector"), WeightUse(steps, (node.n,), "vector")
 
@@ -48,7 +46,7 @@ def kda(g: Builder, q: Value, k: Value, v: Value, decay: Value, beta: Value, *, 
     return g.emit("kda", (q, k, v, decay, beta), g.n(q), state=state, heads=heads, eps=eps)
 
 
-def _check_kda(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_kda(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads = integer(node, "heads")
     if node.n % (8 * heads) or [x.n for x in inputs] != [node.n] * 4 + [heads]:
         yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"

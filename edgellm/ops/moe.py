@@ -6,14 +6,13 @@ per row, one for each slot. Sums run over slots in that order, so that no result
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
 from edgellm.ops.dense import ACTIVATIONS, ONE
 
 Gating = Literal["softmax", "sigmoid", "sparsemixer"]
@@ -57,7 +56,7 @@ def topk(
     )
 
 
-def _check_topk(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_topk(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     k, groups, used = (integer(node, attr) for attr in ("k", "groups", "groups_used"))
     if node.attrs["gating"] not in ("softmax", "sigmoid", "sparsemixer"):
@@ -68,7 +67,7 @@ def _check_topk(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
         yield f"cannot take {k} of {node.n} experts from {used} of {groups} groups"
 
 
-def _topk_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _topk_weights(node: Node, inputs: Inputs) -> Uses:
     return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
 
 
@@ -130,18 +129,18 @@ def expert_matmul(g: Builder, x: Value, weights: Value, name: str, k: int, n: in
     return slot_scale(g, y, weights, k, factors) if factors else y
 
 
-def _check_expert_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_expert_matmul(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     k, start, rows = integer(node, "k"), integer(node, "start", least=0), integer(node, "rows")
     if node.n % k or start + node.n // k > rows:
         yield f"cannot take {node.n} as rows from {start} on of {k} times {rows}"
 
 
-def _expert_weights(node: Node, n_experts: int, rows: int, columns: int, share: float) -> tuple[WeightUse, ...]:
+def _expert_weights(node: Node, n_experts: int, rows: int, columns: int, share: float) -> Uses:
     bias = (WeightUse(name, (n_experts, rows), "vector") for name in node.weights[1:])
     return (WeightUse(node.weights[0], (n_experts, rows, columns), "experts", share / n_experts), *bias)
 
 
-def _expert_matmul_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _expert_matmul_weights(node: Node, inputs: Inputs) -> Uses:
     rows = integer(node, "rows")
     return _expert_weights(node, inputs[1].n, rows, inputs[0].n, node.n / rows)
 
@@ -167,13 +166,13 @@ def adds_experts(node: Node) -> bool:
     return node.op == "expert_sum"
 
 
-def _check_expert_slots(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_expert_slots(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from _check_expert_matmul(node, inputs, graph)
     if inputs[0].n % integer(node, "k"):
         yield f"cannot split {inputs[0].n} among {node.attrs['k']} experts"
 
 
-def _expert_slots_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _expert_slots_weights(node: Node, inputs: Inputs) -> Uses:
     rows = integer(node, "rows")
     return _expert_weights(node, inputs[1].n, rows, inputs[0].n // integer(node, "k"), node.n / rows)
 
@@ -204,14 +203,14 @@ def expert_sum(g: Builder, x: Value, weights: Value, name: str, k: int, n: int, 
     return g.emit("expert_sum", (x, weights) if factors is None else (x, weights, factors), n, g.named(name), k=k)
 
 
-def _check_expert_sum(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_expert_sum(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     if inputs[0].n % integer(node, "k"):
         yield f"cannot split {inputs[0].n} among {node.attrs['k']} experts"
     if inputs[-1].n != inputs[1].n:
         yield f"has {inputs[-1].n} factors for {inputs[1].n} experts"
 
 
-def _expert_sum_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _expert_sum_weights(node: Node, inputs: Inputs) -> Uses:
     k = integer(node, "k")
     return _expert_weights(node, inputs[1].n, node.n, inputs[0].n // k, k)
 
@@ -232,13 +231,13 @@ def slot_scale(g: Builder, x: Value, weights: Value, k: int, factors: str | None
     return g.emit("slot_scale", (x, weights), g.n(x), () if factors is None else (factors,), k=k)
 
 
-def _check_slot_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_slot_scale(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs[:1], graph)
     if node.n % integer(node, "k"):
         yield f"cannot split {node.n} among {node.attrs['k']} experts"
 
 
-def _slot_scale_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _slot_scale_weights(node: Node, inputs: Inputs) -> Uses:
     return tuple(WeightUse(name, (inputs[1].n,), "vector") for name in node.weights)
 
 
@@ -267,11 +266,11 @@ def gated_by(g: Builder, y: Value, x: Value, name: str) -> Value:
     return g.emit("gated_by", (y, x), g.n(y), (f"{name}.weight",))
 
 
-def _check_gated_by(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_gated_by(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs[:1], graph)
 
 
-def _gated_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _gated_by_weights(node: Node, inputs: Inputs) -> Uses:
     return (WeightUse(node.weights[0], (inputs[1].n,), "vector"),)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
 
 
 def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, own: bool | Literal["one"] = False) -> Value:
@@ -20,13 +19,13 @@ def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1
     return g.emit("rms_norm", (x,), g.n(x), weights, eps=eps, groups=groups, own=own)
 
 
-def _check_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_norm(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     if node.n % integer(node, "groups"):
         yield f"cannot split {node.n} into {node.attrs['groups']} groups"
 
 
-def _rms_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _rms_norm_weights(node: Node, inputs: Inputs) -> Uses:
     groups = integer(node, "groups")
     one = 1 if node.attrs["own"] == "one" else node.n // groups
     shape = (groups, one) if node.attrs["own"] else (one,)
@@ -49,7 +48,7 @@ def layer_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int =
     return g.emit("layer_norm", (x,), g.n(x), () if name is None else g.named(name), eps=eps, groups=groups, flat=flat)
 
 
-def _layer_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _layer_norm_weights(node: Node, inputs: Inputs) -> Uses:
     groups = integer(node, "groups")
     shape = (node.n,) if groups == 1 or node.attrs["flat"] else (groups, node.n // groups)
     return tuple(WeightUse(name, shape, "vector") for name in node.weights)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, same_length
 
 # Of `<architecture>.pooling_type` by number, as llama.cpp's enum llama_pooling_type has them; 0 is none.
 POOLINGS = ("mean", "cls", "last", "rank")
@@ -19,7 +17,7 @@ def pool(g: Builder, x: Value, rows: str) -> Value:
     return g.emit("pool", (x,), g.n(x), row_kind="S", rows=rows)
 
 
-def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     if node.attrs["rows"] not in ROWS:
         yield f"cannot take {node.attrs['rows']} rows"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from edgellm.graph import Builder, Graph, Node, RopeSpec, Value
-from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Positions, Run, Uses, WeightUse, integer, same_length
 from edgellm.rope import cos_sin, frequencies
 
 
@@ -23,7 +22,7 @@ def at_sink_positions(node: Node) -> Node | None:
     return replace(node, attrs=MappingProxyType({**node.attrs, "positions": "sink"}))
 
 
-def _check_rope(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_rope(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs, graph)
     spec, heads = node.attrs["rope"], integer(node, "heads")
     if not isinstance(spec, RopeSpec) or node.n % heads:
@@ -38,7 +37,7 @@ def _check_rope(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
         yield f"has no positions {node.attrs['positions']}"
 
 
-def _rope_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _rope_weights(node: Node, inputs: Inputs) -> Uses:
     spec = node.attrs["rope"]
     if not isinstance(spec, RopeSpec) or spec.factors is None:
         return ()

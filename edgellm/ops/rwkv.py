@@ -6,12 +6,12 @@ RWKV-6: Peng et al. 2024, "Eagle and Finch"; RWKV-7: Peng et al. 2025, "RWKV-7 G
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number
 from edgellm.ops.dense import ONE
 from edgellm.ops.scan import check_state
 
@@ -31,7 +31,7 @@ def token_shift(g: Builder, x: Value, names: str | Sequence[str], parts: int, mo
     return g.emit("token_shift", (x,) if more is None else (x, more), parts * g.n(x), weights, state=state, parts=parts)
 
 
-def _check_shift(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_shift(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     parts, x = integer(node, "parts"), inputs[0]
     if node.n != parts * x.n or any(more.n != node.n for more in inputs[1:]):
         yield f"gives {node.n} from {parts} times {x.n} and {[more.n for more in inputs[1:]]}"
@@ -40,7 +40,7 @@ def _check_shift(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[s
     yield from check_state(node, graph, (x.n,))
 
 
-def _shift_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _shift_weights(node: Node, inputs: Inputs) -> Uses:
     parts, n = integer(node, "parts"), inputs[0].n
     shape = (n,) if len(node.weights) == parts else (parts, 1, 1, n)
     return tuple(WeightUse(name, shape, "vector") for name in node.weights)
@@ -68,7 +68,7 @@ def wkv6(g: Builder, r: Value, w: Value, k: Value, v: Value, *, heads: int, firs
     return g.emit("wkv6", (r, w, k, v), g.n(r), () if first is None else (f"{first}.weight",), state=state, heads=heads)
 
 
-def _check_wkv6(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_wkv6(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads, (r, w, k, v) = integer(node, "heads"), inputs
     dim = node.n // heads
     if node.n % heads or r.n != node.n or w.n != node.n or k.n != v.n or k.n % dim or heads % (k.n // dim):
@@ -76,7 +76,7 @@ def _check_wkv6(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
     yield from check_state(node, graph, (heads, dim, dim))
 
 
-def _wkv6_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _wkv6_weights(node: Node, inputs: Inputs) -> Uses:
     heads = integer(node, "heads")
     return tuple(WeightUse(name, (heads, node.n // heads), "vector") for name in node.weights)
 
@@ -129,14 +129,14 @@ def wkv7(
     return g.emit("wkv7", (r, w, k, v, a, *(first or ())), g.n(v), weights, state=state, heads=heads, eps=eps)
 
 
-def _check_wkv7(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_wkv7(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads = integer(node, "heads")
     if node.n % heads or any(x.n != node.n for x in inputs):
         yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"
     yield from check_state(node, graph, (heads, node.n // heads, node.n // heads), node.n)
 
 
-def _wkv7_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _wkv7_weights(node: Node, inputs: Inputs) -> Uses:
     return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
 
 

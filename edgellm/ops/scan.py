@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number
 from edgellm.ops.dense import ONE
 
 
@@ -63,7 +63,7 @@ def delta_net(
     )
 
 
-def _check_delta_net(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_delta_net(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     k_heads, v_heads = integer(node, "k_heads"), integer(node, "v_heads")
     dim_k, dim_v = integer(node, "dim_k"), integer(node, "dim_v")
     if v_heads % k_heads:
@@ -74,7 +74,7 @@ def _check_delta_net(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterat
     yield from check_state(node, graph, (v_heads, dim_k, dim_v), v_heads * dim_v)
 
 
-def _delta_net_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _delta_net_weights(node: Node, inputs: Inputs) -> Uses:
     return tuple(WeightUse(name, (integer(node, "v_heads"),), "vector") for name in node.weights)
 
 
@@ -111,7 +111,7 @@ def ssm_scan(g: Builder, x: Value, dt: Value, b: Value, c: Value, name: str, *, 
     return g.emit("ssm_scan", (x, dt, b, c), g.n(x), weights, state=state, heads=heads, d_state=d_state)
 
 
-def _check_ssm_scan(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_ssm_scan(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     heads, d_state = integer(node, "heads"), integer(node, "d_state")
     x, dt, b, c = inputs
     if node.n % heads or x.n != node.n or dt.n != heads or b.n != c.n or b.n % d_state or heads % max(b.n // d_state, 1):
@@ -119,7 +119,7 @@ def _check_ssm_scan(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterato
     yield from check_state(node, graph, (node.n, d_state), node.n if heads < node.n else 0)
 
 
-def _ssm_scan_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+def _ssm_scan_weights(node: Node, inputs: Inputs) -> Uses:
     heads, by_column = integer(node, "heads"), integer(node, "heads") == node.n
     a, d, *dt = node.weights
     shape, skip = ((heads, integer(node, "d_state")), (heads,)) if by_column else ((heads, 1), (heads, 1))

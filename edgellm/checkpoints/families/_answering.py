@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple  # Any: of parsed JSON
+from typing import NamedTuple  # Any: of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OTHERS, OUTER, Family, no_keys
-from edgellm.checkpoints.families._pieces import Floats, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Piece, Rows, Shape
 from edgellm.checkpoints.families.encoders import RANK, label_keys, ranks
 
-Config = Mapping[str, Any]
 ANSWER_IDS = "answer_token_ids"  # a setting that reading the folder adds: the ids of both answers, where it is a reranker's
 
 
@@ -75,10 +74,10 @@ def rerankers(
 ) -> tuple[Family, ...]:
     """The families of `reranking`."""
 
-    def answering(config: Config) -> dict[str, object]:
+    def answering(config: Config) -> Metadata:
         return {**keys(config), "pooling_type": RANK, "classifier.output_labels": list(BY_TYPE[kind].texts)}
 
-    def classifying(config: Config) -> dict[str, object]:
+    def classifying(config: Config) -> Metadata:
         return answering(config) | (label_keys(config) if len(config.get("id2label") or ()) > 1 else {})
 
     rows, head, heads = Piece("cls.output", rows=answers), Piece(rows=labels, values=against_zero), r"|lm_head\..*"

@@ -6,14 +6,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any  # of parsed JSON
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.checkpoints.families._pieces import Piece
+from edgellm.checkpoints.families._pieces import Config, Piece
 
-Config = Mapping[str, Any]
 # Wrappers around the language model, none or several; torch.compile's too.
 PREFIX = re.compile(
     r"^(?:(?:_orig_mod|model|language_model|text_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)"

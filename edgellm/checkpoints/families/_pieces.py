@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Config = Mapping[str, Any]
+Metadata = dict[str, object]  # values of GGUF keys without the architecture's name; None is left out
 Rows = npt.NDArray[np.int64]
 Shape = tuple[int, ...]
 Floats = npt.NDArray[np.float32]

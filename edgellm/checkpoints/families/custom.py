@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Order, Piece, Rows, Shape, rows_of
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape, rows_of
 from edgellm.checkpoints.families.routed import SHARED, SIGMOID
 
-Config = Mapping[str, Any]
 EXAONE = {f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"} | {
     "attn.attention.out_proj": "attn_output",
     "ln_1": "attn_norm",
@@ -57,7 +54,7 @@ def of_group(part: str) -> Order:
     return rows
 
 
-def minicpm(config: Config) -> dict[str, object]:
+def minicpm(config: Config) -> Metadata:
     """Factors of embeddings, residuals and logits."""
     depth, base = config.get("scale_depth"), config.get("dim_model_base")
     return {
@@ -67,7 +64,7 @@ def minicpm(config: Config) -> dict[str, object]:
     }
 
 
-def ling(config: Config) -> dict[str, object]:
+def ling(config: Config) -> Metadata:
     width, n = config["moe_intermediate_size"], config.get("num_shared_experts") or 0
     return {
         "expert_count": config.get("num_experts"),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OUTER, Family
-from edgellm.checkpoints.families._pieces import GATE_AND_UP, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import GATE_AND_UP, Config, Metadata, Piece, Rows, Shape
 from edgellm.checkpoints.families.gemma3 import PARTS, uncapped
 from edgellm.checkpoints.families.gemma3 import refuses as other_scale
 
-Config = Mapping[str, Any]
 RANK = 4  # pooling_type
 BERT = {
     "attention.self.query": "attn_q",
@@ -109,19 +106,19 @@ def ranks(config: Config) -> bool:
     return any("ForSequenceClassification" in name for name in config.get("architectures") or [])
 
 
-def seeing(config: Config) -> dict[str, object]:
+def seeing(config: Config) -> Metadata:
     """Both ways, and the labels of a head."""
     found = {"attention.causal": False, "pooling_type": RANK if ranks(config) else None}
     return found | (label_keys(config) if ranks(config) else {})
 
 
-def label_keys(config: Config) -> dict[str, object]:
+def label_keys(config: Config) -> Metadata:
     """The names of a head's labels."""
     labels = config.get("id2label") or {}
     return {"classifier.output_labels": [str(labels[key]) for key in sorted(labels, key=int)]} if labels else {}
 
 
-def roberta(config: Config) -> dict[str, object]:
+def roberta(config: Config) -> Metadata:
     """The first rows of the table of positions belong to padding."""
     return seeing(config) | {"context_length": config["max_position_embeddings"] - first_position(config)}
 
@@ -134,7 +131,7 @@ def positions(config: Config, shape: Shape) -> Rows:
     return np.arange(first_position(config), shape[0])
 
 
-def nomic(config: Config) -> dict[str, object]:
+def nomic(config: Config) -> Metadata:
     experts = {
         "moe_every_n_layers": config.get("moe_every_n_layers"),
         "expert_count": config.get("num_experts"),
@@ -151,7 +148,7 @@ def by_expert(config: Config, shape: Shape) -> Shape:
     return (config["num_experts"], shape[0] // config["num_experts"], shape[1])
 
 
-def modern(config: Config) -> dict[str, object]:
+def modern(config: Config) -> Metadata:
     """Every n-th layer sees everything, the others slide."""
     every = config.get("global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or []
@@ -164,7 +161,7 @@ def modern(config: Config) -> dict[str, object]:
     }
 
 
-def t5(config: Config) -> dict[str, object]:
+def t5(config: Config) -> Metadata:
     return {
         "attention.relative_buckets_count": config.get("relative_attention_num_buckets"),
         "attention.head_count_kv": None,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family, scaling
-from edgellm.checkpoints.families._pieces import FLAT, Piece, half
+from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Piece, half
 from edgellm.checkpoints.families.qwen2 import windows
 
-Config = Mapping[str, Any]
 EXPERTS = (
     {"mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
     | {f"mlp.experts.*.{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")}
@@ -47,7 +45,7 @@ SWA_EXPERTS = {
 SLIDING = "sliding_attention"
 
 
-def counts(config: Config) -> dict[str, object]:
+def counts(config: Config) -> Metadata:
     """The numbers of experts, and of those that a token takes."""
     n = config.get("num_local_experts", config.get("num_experts"))
     return {
@@ -58,7 +56,7 @@ def counts(config: Config) -> dict[str, object]:
     }
 
 
-def granite(config: Config) -> dict[str, object]:
+def granite(config: Config) -> Metadata:
     """Factors of the four ends, which may be integers in JSON."""
     names = {
         "embedding_scale": "embedding_multiplier",
@@ -70,11 +68,11 @@ def granite(config: Config) -> dict[str, object]:
     return counts(config) | {key: float(value) if type(value) is int else value for key, value in found.items()}
 
 
-def granite_shared(config: Config) -> dict[str, object]:
+def granite_shared(config: Config) -> Metadata:
     return granite(config) | {"expert_shared_feed_forward_length": config.get("shared_intermediate_size")}
 
 
-def granite_swa(config: Config) -> dict[str, object]:
+def granite_swa(config: Config) -> Metadata:
     """Layers whose own base is 0 do not rotate."""
     n, bases = config["num_hidden_layers"], config.get("layer_rope_theta")
     kinds = config.get("layer_types") or ["full_attention" if layer % 4 == 0 else SLIDING for layer in range(n)]
@@ -102,7 +100,7 @@ def normalised(wanted: bool) -> Any:
     return refuses
 
 
-def phimoe(config: Config) -> dict[str, object]:
+def phimoe(config: Config) -> Metadata:
     """The size of cos and sin is a setting, where others have it follow from the contexts."""
     return counts(config) | {"rope.scaling.attn_factor": scaling(config).get("long_mscale")}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 from edgellm.checkpoints.families._family import INNER, Family
+from edgellm.checkpoints.families._pieces import Metadata
 
 PARTS = INNER | {
     "post_attention_layernorm": "post_attention_norm",
@@ -25,7 +26,7 @@ def refuses(config: Mapping[str, Any]) -> str:
     return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
 
 
-def uncapped(config: Mapping[str, Any]) -> dict[str, object]:
+def uncapped(config: Mapping[str, Any]) -> Metadata:
     """The limit of scores does nothing in its definition, though configurations may have one, as Gemma 2's do."""
     return {"attn_logit_softcapping": None}
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.families._family import OUTER, Family
+from edgellm.checkpoints.families._pieces import Config, Metadata
 from edgellm.checkpoints.families.gemma3 import PARTS
 
-Config = Mapping[str, Any]
 LONG_HEAD = 512  # of layers that see everything, where a Gemma 4 configuration says nothing
 NEVER = 1e30  # divisor of the frequency of a pair that is not rotated
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -56,7 +56,7 @@ GEMMA3N = (
 )
 
 
-def _common(config: Config) -> dict[str, object]:
+def _common(config: Config) -> Metadata:
     return {
         "attention.shared_kv_layers": config.get("num_kv_shared_layers") or 0,
         "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input") or 0,
@@ -86,7 +86,7 @@ def _long_head(config: Config) -> object:
     return config.get("global_head_dim") or _full_layers(config).get("head_dim") or own or LONG_HEAD
 
 
-def gemma4(config: Config) -> dict[str, object]:
+def gemma4(config: Config) -> Metadata:
     """Keys for heads of two lengths, wide layers, and experts."""
     long, short, shared = _long_head(config), config.get("head_dim"), config.get("num_kv_shared_layers") or 0
     keys = _common(config) | {
@@ -130,7 +130,7 @@ def refuses4(config: Config) -> str:
     return "use_bidirectional_attention" if config.get("use_bidirectional_attention") == "all" else ""
 
 
-def gemma3n(config: Config) -> dict[str, object]:
+def gemma3n(config: Config) -> Metadata:
     """Sparsity becomes the number of deviations above which that share of a normal distribution lies."""
     keys = _common(config) | {f"altup.{key}": config.get(f"altup_{key}") for key in ("num_inputs", "active_idx")}
     shares, widths = config.get("activation_sparsity_pattern"), config.get("intermediate_size")

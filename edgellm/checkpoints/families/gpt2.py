@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 from edgellm.checkpoints.families._family import Family
+from edgellm.checkpoints.families._pieces import Metadata
 
 OUTER = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"}
 PARTS = {
@@ -28,13 +29,13 @@ READS = {
 }
 
 
-def keys(config: Mapping[str, Any]) -> dict[str, object]:
+def keys(config: Mapping[str, Any]) -> Metadata:
     """The feed-forward has four times the width where nothing is said."""
     width = config.get("hidden_size")
     return {"feed_forward_length": config.get("intermediate_size") or (4 * width if isinstance(width, int) else None)}
 
 
-def one_key_head(config: Mapping[str, Any]) -> dict[str, object]:
+def one_key_head(config: Mapping[str, Any]) -> Metadata:
     return keys(config) | {"attention.head_count_kv": 1}
 
 

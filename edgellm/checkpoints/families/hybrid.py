@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import CONVOLUTION, DECAY, FLAT, Piece, Rows, Shape, half, minus_exp, rows_of, squeezed
+from edgellm.checkpoints.families._pieces import (
+    CONVOLUTION,
+    DECAY,
+    FLAT,
+    Config,
+    Metadata,
+    Piece,
+    Rows,
+    Shape,
+    half,
+    minus_exp,
+    rows_of,
+    squeezed,
+)
 from edgellm.checkpoints.families.experts import EXPERTS, counts
 
-Config = Mapping[str, Any]
 FULL = "full_attention"
 LFM2 = (
     {
@@ -66,17 +76,17 @@ def kinds(config: Config) -> list[str]:
     return found or []
 
 
-def attending(config: Config) -> dict[str, object]:
+def attending(config: Config) -> Metadata:
     """The number of key heads by layer: none where a layer does not attend."""
     return attends(config, kinds(config))
 
 
-def attends(config: Config, layers: list[str]) -> dict[str, object]:
+def attends(config: Config, layers: list[str]) -> Metadata:
     n = config.get("num_key_value_heads") or config["num_attention_heads"]
     return {"attention.head_count_kv": np.array([n if kind in (FULL, "attention") else 0 for kind in layers], np.int32)}
 
 
-def lfm2(config: Config) -> dict[str, object]:
+def lfm2(config: Config) -> Metadata:
     """The width of feed-forwards is two thirds of what dense models' configurations say, rounded up."""
     width = config.get("block_ff_dim", config.get("intermediate_size"))
     if config.get("block_auto_adjust_ff_dim", config.get("model_type") == "lfm2"):
@@ -95,10 +105,10 @@ def lfm2(config: Config) -> dict[str, object]:
     )
 
 
-def delta(config: Config) -> dict[str, object]:
+def delta(config: Config) -> Metadata:
     """Sizes of recurrent layers, and which layers attend."""
     heads, period = config["linear_num_value_heads"], config.get("full_attention_interval", 4)
-    found: dict[str, object] = {
+    found: Metadata = {
         "ssm.conv_kernel": config.get("linear_conv_kernel_dim"),
         "ssm.state_size": config.get("linear_key_head_dim"),
         "ssm.group_count": config.get("linear_num_key_heads"),

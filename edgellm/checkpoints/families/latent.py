@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import Family
-from edgellm.checkpoints.families._pieces import DECAY, Piece, Shape, half
+from edgellm.checkpoints.families._pieces import DECAY, Config, Metadata, Piece, Shape, half
 from edgellm.checkpoints.families.experts import MIXTRAL
 from edgellm.checkpoints.families.llama import ministral
 from edgellm.checkpoints.families.routed import KEYS_AND_VALUES, LATENT, SIGMOID, SOFTMAX, latent, one_magnitude
 
-Config = Mapping[str, Any]
 EMBEDDING, DEPTH, WIDTH = 12, 1.4, 256  # what the graph has
 
 PACKED = {"mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight", "mlp.experts.down_proj": "ffn_down_exps.weight"}
@@ -35,7 +32,7 @@ KIMI_NAMES = {
 }
 
 
-def minicpm3(config: Config) -> dict[str, object]:
+def minicpm3(config: Config) -> Metadata:
     turned = config["qk_rope_head_dim"]
     return {
         "attention.q_lora_rank": config.get("q_lora_rank"),
@@ -46,7 +43,7 @@ def minicpm3(config: Config) -> dict[str, object]:
     }
 
 
-def mistral4(config: Config) -> dict[str, object]:
+def mistral4(config: Config) -> Metadata:
     """As deepseek2 has them, and queries that grow with their position."""
     growth = ministral(config)["attention.temperature_scale"]
     return latent(config) | {
@@ -56,7 +53,7 @@ def mistral4(config: Config) -> dict[str, object]:
     }
 
 
-def kimi(config: Config) -> dict[str, object]:
+def kimi(config: Config) -> Metadata:
     """Layers that keep a state have no key heads."""
     n, short, turned = config["num_hidden_layers"], config["kv_lora_rank"], config["qk_rope_head_dim"]
     state, kinds = config.get("linear_attn_config") or {}, config.get("layer_types")

@@ -5,16 +5,14 @@ Cohere 2 with experts has layer norms or RMS norms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OUTER, Family
-from edgellm.checkpoints.families._pieces import Piece, Rows, Shape, by_heads, own_heads
+from edgellm.checkpoints.families._pieces import Config, Metadata, Piece, Rows, Shape, by_heads, own_heads
 from edgellm.checkpoints.families.routed import SHARED
 
-Config = Mapping[str, Any]
 BLOOM = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -55,12 +53,12 @@ OLMO_EPSILON = 1e-5  # its definition has it in its code
 FALCON_CONTEXT = 2048  # likewise, of older files
 
 
-def four_times(config: Config) -> dict[str, object]:
+def four_times(config: Config) -> Metadata:
     """A feed-forward whose width no configuration says."""
     return {"feed_forward_length": config.get("expansion_ratio", 4) * config["hidden_size"]}
 
 
-def falcon(config: Config) -> dict[str, object]:
+def falcon(config: Config) -> Metadata:
     wide = config.get("ffn_hidden_size")
     return (four_times(config) if wide is None else {"feed_forward_length": wide}) | {
         "attention.head_count_kv": falcon_kv_heads(config)
@@ -77,7 +75,7 @@ def falcon_rows(config: Config, shape: Shape) -> Rows:
     return by_heads(config, shape, falcon_kv_heads(config))
 
 
-def mpt(config: Config) -> dict[str, object]:
+def mpt(config: Config) -> Metadata:
     attention = config.get("attn_config") or {}
     return four_times(config) | {
         "attention.clamp_kqv": attention.get("clip_qkv"),
@@ -85,11 +83,11 @@ def mpt(config: Config) -> dict[str, object]:
     }
 
 
-def logit_scale(config: Config) -> dict[str, object]:
+def logit_scale(config: Config) -> Metadata:
     return {"logit_scale": config.get("logit_scale")}
 
 
-def cohere_experts(config: Config) -> dict[str, object]:
+def cohere_experts(config: Config) -> Metadata:
     """First layers without experts may be wider; where no list says it, they see everything, and every fourth one behind them."""
     n, width = config["num_hidden_layers"], config["intermediate_size"]
     types, period = config.get("mlp_layer_types"), config.get("sliding_window_pattern", 4)
@@ -117,11 +115,11 @@ def cohere_refuses(config: Config) -> str:
     return "" if types == sorted(types) else "mlp_layer_types"  # dense layers come first
 
 
-def parallel(config: Config) -> dict[str, object]:
+def parallel(config: Config) -> Metadata:
     return {"use_parallel_residual": bool(config.get("use_parallel_residual", True))}
 
 
-def clamped(config: Config) -> dict[str, object]:
+def clamped(config: Config) -> Metadata:
     return {"attention.clamp_kqv": config.get("clip_qkv"), "attention.layer_norm_epsilon": OLMO_EPSILON}
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Floats, Piece
-
-Config = Mapping[str, Any]
+from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Piece
 
 
 def every_fourth(config: Config) -> str:
@@ -24,7 +21,7 @@ def every_fourth(config: Config) -> str:
     return "" if rotated is None or rotated == usual else "no_rope_layers"
 
 
-def ministral(config: Config) -> dict[str, object]:
+def ministral(config: Config) -> Metadata:
     """Queries grow with the logarithm of their position."""
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping):

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any  # of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OUTER, Family
-from edgellm.checkpoints.families._pieces import CONVOLUTION, DECAY, GATE_AND_UP, Floats, Piece, Shape, column, minus_exp
+from edgellm.checkpoints.families._pieces import (
+    CONVOLUTION,
+    DECAY,
+    GATE_AND_UP,
+    Config,
+    Floats,
+    Metadata,
+    Piece,
+    Shape,
+    column,
+    minus_exp,
+)
 from edgellm.checkpoints.families.experts import GRANITE, HALVES, SHARED_EXPERT, SHARED_MLP, granite
 from edgellm.checkpoints.families.hybrid import FULL, attends, kinds
 
-Config = Mapping[str, Any]
 MIXER = {
     "in_proj": "ssm_in",
     "x_proj": "ssm_x",
@@ -52,7 +61,7 @@ MAMBA2 = {
 }
 
 
-def mamba(config: Config) -> dict[str, object]:
+def mamba(config: Config) -> Metadata:
     """Sizes of Mamba's first kind of layers."""
     width, factor = config["hidden_size"], config.get("expand", config.get("mamba_expand", 2))
     rank = config.get("time_step_rank", config.get("mamba_dt_rank"))
@@ -64,9 +73,9 @@ def mamba(config: Config) -> dict[str, object]:
     }
 
 
-def pure(config: Config) -> dict[str, object]:
+def pure(config: Config) -> Metadata:
     """Without attention, whose keys are there all the same. llama.cpp has one epsilon for all of Falcon Mamba's norms."""
-    falcon: dict[str, object] = {}
+    falcon: Metadata = {}
     if config.get("model_type") == "falcon_mamba":
         own = config.get("mixer_rms_eps")
         falcon = {"ssm.dt_b_c_rms": True, "ssm.dt_b_c_rms_epsilon": own if own != config.get("rms_norm_eps") else None}
@@ -82,10 +91,10 @@ def pure(config: Config) -> dict[str, object]:
     )
 
 
-def mamba2(heads: str, length: str, state: str, kernel: str, groups: str) -> Callable[[Config], dict[str, object]]:
+def mamba2(heads: str, length: str, state: str, kernel: str, groups: str) -> Callable[[Config], Metadata]:
     """Keys of Mamba 2 by a family's names."""
 
-    def keys(config: Config) -> dict[str, object]:
+    def keys(config: Config) -> Metadata:
         n, dim = config[heads], config[length]
         if dim == "auto":
             dim = (config.get("mamba_d_ssm") or config.get("mamba_expand", 2) * config["hidden_size"]) // n
@@ -105,7 +114,7 @@ of_hybrids = mamba2("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_d_c
 of_nemotron = mamba2("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "conv_kernel", "n_groups")
 
 
-def granite_hybrid(config: Config) -> dict[str, object]:
+def granite_hybrid(config: Config) -> Metadata:
     """Positions are not rotated where nothing is said."""
     shared = config.get("shared_intermediate_size")
     dense = {"expert_count": None, "expert_used_count": None, "feed_forward_length": shared}
@@ -118,7 +127,7 @@ def granite_hybrid(config: Config) -> dict[str, object]:
     )
 
 
-def bamba(config: Config) -> dict[str, object]:
+def bamba(config: Config) -> Metadata:
     """Half of each head is rotated, whatever a configuration says."""
     attending, layers = config.get("attn_layer_indices") or [], range(config["num_hidden_layers"])
     size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -134,7 +143,7 @@ def nemotron_kinds(config: Config) -> list[str]:
     return [KINDS[letter] for letter in config["hybrid_override_pattern"]] if found is None else found
 
 
-def nemotron(config: Config) -> dict[str, object]:
+def nemotron(config: Config) -> Metadata:
     layers, widths = nemotron_kinds(config), {"mlp": config.get("intermediate_size"), "moe": config.get("moe_intermediate_size")}
     found = {"block_count": len(layers), "feed_forward_length": np.array([widths.get(kind) or 0 for kind in layers], np.int32)}
     experts = {
@@ -151,7 +160,7 @@ def nemotron(config: Config) -> dict[str, object]:
     return of_nemotron(config) | attends(config, layers) | found | (experts if "moe" in layers else {})
 
 
-def jamba(config: Config) -> dict[str, object]:
+def jamba(config: Config) -> Metadata:
     period, offset = config["attn_layer_period"], config["attn_layer_offset"]
     layers = [FULL if layer % period == offset else "" for layer in range(config["num_hidden_layers"])]
     return (

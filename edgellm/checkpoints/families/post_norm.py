@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 from edgellm.checkpoints.families._family import INNER, Family
+from edgellm.checkpoints.families._pieces import Config
 from edgellm.checkpoints.families.gemma4 import FULL
 
-Config = Mapping[str, Any]
 HALF = {"partial_rotary_factor": 0.5}
 
 POST = INNER | {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 from edgellm.checkpoints.families._answering import rerankers, reranking
 from edgellm.checkpoints.families._family import INNER, Family
-
-Config = Mapping[str, Any]
+from edgellm.checkpoints.families._pieces import Config
 
 
 def windows(config: Config) -> str:

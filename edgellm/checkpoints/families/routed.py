@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family, scaling, yarn_magnitude
-from edgellm.checkpoints.families._pieces import FLAT, Order, Piece, Rows, Shape, rows_of
+from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Order, Piece, Rows, Shape, rows_of
 from edgellm.checkpoints.families.experts import EXPERTS, MIXTRAL
 
-Config = Mapping[str, Any]
 SOFTMAX, SIGMOID, OF_CHOSEN = 1, 2, 3  # expert_gating_func
 SHARED = INNER | EXPERTS | {f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
 BIAS = {"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"}
@@ -52,7 +48,7 @@ def single(value: object) -> object:
     return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
 
 
-def shared(config: Config, *, gating: int | None = SIGMOID) -> dict[str, object]:
+def shared(config: Config, *, gating: int | None = SIGMOID) -> Metadata:
     """Keys of experts under DeepSeek's names."""
     return {
         "expert_count": config.get("n_routed_experts"),
@@ -68,7 +64,7 @@ def shared(config: Config, *, gating: int | None = SIGMOID) -> dict[str, object]
     }
 
 
-def latent(config: Config) -> dict[str, object]:
+def latent(config: Config) -> Metadata:
     """Keys of DeepSeek's attention, as one head of keys that all queries share."""
     plain, turned, short = (config[key] for key in ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank"))
     lengths = {
@@ -136,7 +132,7 @@ def every_second(first: int, *, axis: int = -2) -> Order:
     return order
 
 
-def minimax(config: Config) -> dict[str, object]:
+def minimax(config: Config) -> Metadata:
     return {
         "expert_count": config.get("num_local_experts"),
         "expert_used_count": config.get("num_experts_per_tok"),
@@ -145,7 +141,7 @@ def minimax(config: Config) -> dict[str, object]:
     } | ({"rope.dimension_count": config["rotary_dim"]} if "rotary_dim" in config else {})
 
 
-def ernie(config: Config) -> dict[str, object]:
+def ernie(config: Config) -> Metadata:
     width, n = config["moe_intermediate_size"], config.get("moe_num_shared_experts") or 0
     return {
         "expert_count": config.get("moe_num_experts"),
@@ -161,7 +157,7 @@ def ernie_refuses(config: Config) -> str:
     return "" if config.get("moe_layer_end_index") in (None, -1, config["num_hidden_layers"] - 1) else "moe_layer_end_index"
 
 
-def hunyuan(config: Config) -> dict[str, object]:
+def hunyuan(config: Config) -> Metadata:
     """Keys of experts, and the base of angles that a long context raises."""
     return hunyuan_base(config) | {
         "expert_count": single(config.get("num_experts")),
@@ -172,14 +168,14 @@ def hunyuan(config: Config) -> dict[str, object]:
     }
 
 
-def hunyuan_base(config: Config) -> dict[str, object]:
+def hunyuan_base(config: Config) -> Metadata:
     """A scaling with an alpha is a base of alpha ** (d / (d - 2)) times as much."""
     size, alpha = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"], scaling(config).get("alpha")
     base = scaling(config).get("rope_theta") or config.get("rope_theta", 10000.0)
     return {"rope.freq_base": float(base * alpha ** (size / (size - 2)))} if alpha else {}
 
 
-def hy_v3(config: Config) -> dict[str, object]:
+def hy_v3(config: Config) -> Metadata:
     width = config["moe_intermediate_size"]
     return {
         "expert_count": config.get("num_experts"),
@@ -192,7 +188,7 @@ def hy_v3(config: Config) -> dict[str, object]:
     }
 
 
-def gpt_oss(config: Config) -> dict[str, object]:
+def gpt_oss(config: Config) -> Metadata:
     return {
         "expert_count": config.get("num_local_experts"),
         "expert_used_count": config.get("num_experts_per_tok"),

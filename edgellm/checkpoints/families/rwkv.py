@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 import numpy as np
 
 from edgellm.checkpoints.families._family import Family
-from edgellm.checkpoints.families._pieces import FLAT, Floats, Piece, Shape
+from edgellm.checkpoints.families._pieces import FLAT, Config, Floats, Metadata, Piece, Shape
 from edgellm.checkpoints.families.mamba import CONTEXT
 
-Config = Mapping[str, Any]
 HEAD_EPSILON = 64e-5  # of the norm of what a head reads, which GGUF has no key for
 MIXES = "rwkvag"  # rows that are mixed with those before them, in GGUF's order
 RANKS = {"w": "decay", "a": "iclr", "v": "value_residual_mix", "g": "gate"}
@@ -76,7 +72,7 @@ def head(config: Config) -> int:
     return int(size or config["hidden_size"] // config["num_heads"])
 
 
-def rwkv7(config: Config) -> dict[str, object]:
+def rwkv7(config: Config) -> Metadata:
     width = config["hidden_size"]
     inner = config.get("intermediate_size") or -(-int(width * (config.get("hidden_ratio") or 4)) // 32) * 32
     return {f"attention.{name}_lora_rank": rank(config, part) for part, name in RANKS.items()} | {
@@ -141,7 +137,7 @@ PIECES_6 = (
 )
 
 
-def rwkv6(config: Config) -> dict[str, object]:
+def rwkv6(config: Config) -> Metadata:
     """Nothing is halved between layers, which only f16 needs; the ranks of short rows follow from the width."""
     width = config["hidden_size"]
     return {

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.families._answering import rerankers, reranking
 from edgellm.checkpoints.families._family import INNER, OTHERS, Family
-from edgellm.checkpoints.families._pieces import Order, Piece, Rows, Shape, half, rows_of
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape, half, rows_of
 from edgellm.checkpoints.families.experts import EXPERTS, counts, normalised
 from edgellm.checkpoints.families.qwen2 import windows
 
-Config = Mapping[str, Any]
 FACTORS, SECTIONS = ("rope_scaling", "rope_parameters"), 4
 PLAIN_ROPE = frozenset({"mrope"})  # old name of angles that are not scaled
 
 
-def sections(config: Config) -> dict[str, object]:
+def sections(config: Config) -> Metadata:
     """The numbers of a head's pairs that are rotated by time, height and width; without images these are equal."""
     found = next((rope["mrope_section"] for key in FACTORS if "mrope_section" in (rope := config.get(key) or {})), None)
     return {"rope.dimension_sections": None if found is None else np.array([*found, 0, 0, 0, 0][:SECTIONS], np.int32)}
 
 
-def deep(config: Config) -> dict[str, object]:
+def deep(config: Config) -> Metadata:
     """Qwen3-VL's images enter several layers; llama.cpp needs their number."""
     eyes = config.get("vision_config") or {}
     return sections(config) | {"n_deepstack_layers": len(eyes.get("deepstack_visual_indexes") or ())}
@@ -51,7 +47,7 @@ def run(which: int, *, columns: bool) -> Order:
     return order
 
 
-def experts(config: Config) -> dict[str, object]:
+def experts(config: Config) -> Metadata:
     return deep(config) | counts(config)
 
 
@@ -79,7 +75,7 @@ def full_layers(config: Config) -> list[bool]:
     return [(n - 1 - layer) % 4 == 0 for layer in range(n)] if kinds is None else [kind == "full_attention" for kind in kinds]
 
 
-def muse(config: Config) -> dict[str, object]:
+def muse(config: Config) -> Metadata:
     return {
         "logit_scale": config.get("output_multiplier"),
         "attention.sliding_window_pattern": np.array([not full for full in full_layers(config)]),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
-
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Order, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape
 from edgellm.checkpoints.families.experts import counts
 from edgellm.checkpoints.families.routed import BIAS, SHARED, SIGMOID, shared
 
-Config = Mapping[str, Any]
 TRINITY = SHARED | {
     "post_attention_layernorm": "post_attention_norm",
     "pre_mlp_layernorm": "ffn_norm",
@@ -37,7 +33,7 @@ TURNED = {
 }
 
 
-def trinity(config: Config) -> dict[str, object]:
+def trinity(config: Config) -> Metadata:
     return {
         "expert_count": config.get("num_experts"),
         "expert_used_count": config.get("num_experts_per_tok"),
@@ -50,7 +46,7 @@ def trinity(config: Config) -> dict[str, object]:
     }
 
 
-def k_exaone(config: Config) -> dict[str, object]:
+def k_exaone(config: Config) -> Metadata:
     n, width = config.get("num_shared_experts") or 0, config["moe_intermediate_size"]
     return {
         "expert_count": config.get("num_experts"),
@@ -85,7 +81,7 @@ def side(which: int) -> Order:
     return columns
 
 
-def llama4(config: Config) -> dict[str, object]:
+def llama4(config: Config) -> Metadata:
     """A key for what llama.cpp takes for granted only where it is something else."""
     kinds, others = config.get("layer_types"), {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
     chunk, every, growth = (None if config.get(name, usual) == usual else config[name] for name, usual in others.items())
@@ -121,7 +117,7 @@ LAGUNA = (
 )
 
 
-def laguna(config: Config) -> dict[str, object]:
+def laguna(config: Config) -> Metadata:
     """Layers of a kind have heads of their own number, and rotate their own share of them."""
     sliding = (config.get("rope_parameters") or {}).get("sliding_attention") or {}
     kinds, heads = config.get("mlp_layer_types") or ["dense", "sparse"], config.get("num_attention_heads_per_layer")
@@ -151,7 +147,7 @@ def mellum(config: Config) -> str:
 MIMO = BIAS | {"self_attn.attention_sink_bias": "attn_sinks.weight"}
 
 
-def mimo(config: Config) -> dict[str, object]:
+def mimo(config: Config) -> Metadata:
     """Layers that slide have twice as many heads of keys; where a size is named, a token sees itself beside so many."""
     n, kv, size = config["num_hidden_layers"], config["num_key_value_heads"], config.get("sliding_window_size")
     pattern = config.get("hybrid_layer_pattern") or [int(layer > 0 and (layer + 1) % 6 > 0) for layer in range(n)]
