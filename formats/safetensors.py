@@ -184,11 +184,11 @@ def _check_all_there(folder: str, names: list[str], *, indexed: bool) -> None:
         )
 
 
-def read_json(file: MappedFile, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
+def read_json(file: MappedFile) -> dict[str, Any]:
     """The object in a JSON file beside the tensors, which is closed. Raises LimitExceeded, BadHParam, Duplicate."""
     try:
-        if file.size > most:
-            raise LimitExceeded(f"a JSON file of {file.size} bytes is larger than {most}", file=file.path)
+        if file.size > MAX_JSON_BYTES:
+            raise LimitExceeded(f"a JSON file of {file.size} bytes is larger than {MAX_JSON_BYTES}", file=file.path)
         return _parse_json(file, file.buffer[:], 0, MAX_JSON_VALUES, MAX_JSON_VALUES, _constant)
     finally:
         file.close()

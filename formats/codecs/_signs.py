@@ -32,8 +32,8 @@ def split(x: Floats, *, even: bool) -> tuple[Floats, Bytes]:
     return magnitudes, np.packbits(negative, axis=-1, bitorder="little")[..., 0]
 
 
-def pack_fields(fields: Ints, width: int) -> Ints:
-    """(..., n) numbers of `width` bits -> (...) u32, the first in the lowest bits."""
-    shifts = np.arange(0, width * fields.shape[-1], width, dtype=np.uint32)
-    packed: Ints = np.bitwise_or.reduce(fields.astype(np.uint32) << shifts, axis=-1)
+def pack_sevens(signs: Ints) -> Ints:
+    """(..., n) signs of eight values each, whose last follows from the others -> (...) u32, the first in the lowest bits."""
+    shifts = np.arange(0, 7 * signs.shape[-1], 7, dtype=np.uint32)
+    packed: Ints = np.bitwise_or.reduce((signs & 127).astype(np.uint32) << shifts, axis=-1)
     return packed

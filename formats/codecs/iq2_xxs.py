@@ -27,7 +27,7 @@ def pack(x: Floats) -> Blocks:
     blocks["d"] = 8 * d
     step = scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(8)
     blocks["groups"]["qs"], _ = _grid_fit.choose(magnitudes, step, grid("IQ2_XXS"))
-    blocks["groups"]["signs_and_scale"] = _signs.pack_fields(signs & 127, 7) | sc << 28
+    blocks["groups"]["signs_and_scale"] = _signs.pack_sevens(signs) | sc << 28
     return blocks
 
 

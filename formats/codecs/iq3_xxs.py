@@ -29,7 +29,7 @@ def pack(x: Floats) -> Blocks:
     blocks["d"] = 4 * d
     index, _ = _grid_fit.choose(fours, scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(4), grid("IQ3_XXS"))
     blocks["qs"] = index.reshape(-1, 64)
-    blocks["signs_and_scales"] = _signs.pack_fields(signs & 127, 7) | sc << 28
+    blocks["signs_and_scales"] = _signs.pack_sevens(signs) | sc << 28
     return blocks
 
 

@@ -84,9 +84,9 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
     )
 
 
-def leading_dense(keys: Keys, *, default: int = 0) -> int:
+def leading_dense(keys: Keys) -> int:
     """The number of layers before the first one with experts."""
-    return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=default)
+    return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
 
 
 def expert_weights(g: Builder, block: str, x: Value, experts: Experts) -> Value:

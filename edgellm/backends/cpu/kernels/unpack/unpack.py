@@ -158,12 +158,11 @@ def _eights(e: Generic, sixteen: Value) -> list[Value]:
     return [e.pick(sixteen, range(8)), e.pick(sixteen, range(8, 16))]
 
 
-def _by_halves(e: Generic, sixteen: Value, signed: bool = False) -> list[Value]:
+def _by_halves(e: Generic, sixteen: Value) -> list[Value]:
     """f32x8 of the first halves' scales and of the second halves', from i8x16 in their natural order."""
-    pairs = (e.b.sext if signed else e.b.zext)(e.cast(sixteen, vector(I16, 8)), V8I)
-    shift = e.b.ashr if signed else e.b.lshr
-    first = shift(e.b.shl(pairs, 24), e.constant(V8I, 24))
-    return [e.b.sitofp(each, V8F) for each in (first, shift(pairs, e.constant(V8I, 8)))]
+    pairs = e.b.sext(e.cast(sixteen, vector(I16, 8)), V8I)
+    first = e.b.ashr(e.b.shl(pairs, 24), 24)
+    return [e.b.sitofp(each, V8F) for each in (first, e.b.ashr(pairs, 8))]
 
 
 def _times(e: Generic, d: Value, scales: Sequence[Value]) -> list[Value]:
@@ -354,7 +353,7 @@ def _q6_k(e: Generic, block: Blocks) -> Superblock:
             e.fields(low, [j % 4 // 2 * 4 for j, _ in halves], 15), e.fields(high, [j % 4 * 2 - 4 for j, _ in halves], 48)
         )
 
-    scales = _times(e, _half(e, p, 208), _by_halves(e, e.load(V16B, p, 192), signed=True))
+    scales = _times(e, _half(e, p, 208), _by_halves(e, e.load(V16B, p, 192)))
     return Superblock(quants, scales, most=63, offset=32)
 
 
@@ -399,7 +398,7 @@ def _q3_k(e: Generic, block: Blocks) -> Superblock:
     fours = e.join(e.field(low, 0, 15), e.field(low, 4, 15))
     high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), [0, 2, 4, 6]), V16B)
     sixes = e.b.sub(e.b.or_(fours, e.field(e.field(high, 0, 3), -4, 48)), 32)
-    scales, d = _by_halves(e, sixes, signed=True), _half(e, p, 108)
+    scales, d = _by_halves(e, sixes), _half(e, p, 108)
     if e.level.wide_quants:
         return Superblock(quants, scales, most=7, offset=4, factor=[d])
     return Superblock(quants, _times(e, d, scales), most=7, offset=4)
