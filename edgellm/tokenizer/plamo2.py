@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.encoders import Spelling
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
-Text = TypeVar("Text", str, bytes)
-HEAD = 2  # units of a key by which lengths are kept apart
+HEAD = 2  # letters of a key by which lengths are kept apart
 UNKNOWN_COST = 10_000_000  # of a character in bytes; scores count in ten-thousandths
 INVALID = -20_000_000
 MARK = "\ufeff"  # a byte order mark at the start is dropped
 
 
-class Prefixes(Generic[Text]):
+class Prefixes:
     """Keys of a vocabulary, found at a position of a text by the lengths that keys with its beginning have: no trie of objects."""
 
-    def __init__(self, keys: Iterable[Text]) -> None:
-        found: dict[Text, set[int]] = {}
+    def __init__(self, keys: Iterable[str]) -> None:
+        found: dict[str, set[int]] = {}
         for key in keys:
             found.setdefault(key[:HEAD], set()).add(len(key))
         alone = {head for head in found if len(head) < HEAD}
-        self._lengths: dict[Text, Sequence[int]] = {
+        self._lengths: dict[str, Sequence[int]] = {
             head: sorted(lengths | ({1} if head[:1] in alone else set()), reverse=True) for head, lengths in found.items()
         }
 
-    def lengths(self, text: Text, at: int) -> Sequence[int]:
+    def lengths(self, text: str, at: int) -> Sequence[int]:
         """Lengths, longest first, that a key which begins as `text` does at `at` may have; some may reach past its end."""
         return self._lengths.get(text[at : at + HEAD]) or self._lengths.get(text[at : at + 1], ())
 

@@ -46,18 +46,16 @@ def constant(kind: Any, value: float | Sequence[float]) -> Any:
     return ir.Constant(kind, value)
 
 
-class Builder:
-    """An IRBuilder whose two operands may be numbers, or a number for each lane: constants of the other operand's type."""
+class Builder(ir.IRBuilder):  # type: ignore[misc]  # untyped base
+    """Writes where another builder does. An operand may be a number, or one for each lane: a constant of the other one's type."""
 
     def __init__(self, builder: Any) -> None:
-        self._builder = builder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._builder, name)
+        self.__dict__ = builder.__dict__
 
 
 def _with_numbers(name: str) -> Callable[..., Any]:
     """The instruction `name`, whose last two operands are of one type."""
+    plain = getattr(ir.IRBuilder, name)
 
     def instruction(self: Builder, *arguments: Any, **options: Any) -> Any:
         *first, a, b = arguments
@@ -65,7 +63,7 @@ def _with_numbers(name: str) -> Callable[..., Any]:
             b = constant(a.type, b)
         elif not isinstance(a, ir.Value):
             a = constant(b.type, a)
-        return getattr(self._builder, name)(*first, a, b, **options)
+        return plain(self, *first, a, b, **options)
 
     return instruction
 

@@ -37,7 +37,7 @@ class Generic:
     level: ClassVar[Level] = LEVELS["generic"]
 
     def __init__(self, builder: Any) -> None:
-        self.b, self.apart = builder if isinstance(builder, Builder) else Builder(builder), False
+        self.b, self.apart = Builder(builder), False
 
     def of_one_row(self) -> Generic:
         """The ISA level whose vectors have the lanes of a single row in block_lanes.py."""
