@@ -16,6 +16,7 @@ from serving import LONG, running, until, user
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.engine import state_store
 from edgellm.server import bodies, models
 
 CHAT = "/v1/chat/completions"
@@ -77,3 +78,17 @@ def test_bodies_with_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
             status, answer = server.ask(CHAT, asked)
             assert status == 503
         assert server.ask(CHAT, {"messages": user(), "max_tokens": 1})[0] == 200
+
+
+def test_a_long_prompt_is_read_once_also_after_a_restart(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "user_cache", lambda: tmp_path)
+    system = {"role": "system", "content": "Be kind, and say little. " * 20}
+    found = list[tuple[int, int]]()
+    for _ in range(2):
+        with running(models=(path,), load={"prefix_cache": "1G", "context": 2048}) as server:
+            for text in ("Hello", "And now?"):
+                asked = {"messages": [system, *user(text)], "max_tokens": 4}
+                usage = server.ask(CHAT, asked)[1]["usage"]
+                found.append((usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]))
+    assert found[0][0] > 256 and found[0][1] == 0
+    assert all(prompt - cached < 60 for prompt, cached in found[1:])
