@@ -16,10 +16,13 @@ from fake_backend import toys
 from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
+import edgellm
 from edgellm.cli import app, opening
 from edgellm.cli.chat.completer import complete
+from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import read_message
+from edgellm.cli.chat.session_commands import pasted
 from edgellm.cli.chat.settings import SETTINGS
 from edgellm.cli.chat.slash_commands import COMMANDS, Leave, Switch, carry_out
 from edgellm.cli.terminal import output
@@ -394,3 +397,35 @@ def test_ctrl_c_calls_stop_then_breaks_off() -> None:
         raise AssertionError("the second press breaks the block off")
     assert reached and presses == [0]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_pictures_come_with_the_next_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By /file and by a path that begins a line; a saved chat names them, and one that is gone is text."""
+    from PIL import Image
+    from tiny_projectors import OUT, projector_file
+
+    for name in ("one.png", "my two.png"):
+        Image.new("RGB", (64, 64), "red" if name == "one.png" else "blue").save(tmp_path / name)
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT, tokenizer="bpe")
+    with edgellm.load(model) as blind, pytest.raises(OptionError, match="takes none"):
+        carry_out(f"/file {tmp_path}/one.png", Dialogue(blind, {}))
+    projector_file(tmp_path / "mmproj.gguf", "idefics3")
+    with edgellm.load(model) as seeing:
+        chat = Dialogue(seeing, {"max_tokens": 3, "temperature": 0, "seed": 1})
+        carry_out(f"/file {tmp_path}/one.png", chat)
+        assert "one.png, 64 x 64 pixels" in capsys.readouterr().err
+        assert pasted(chat, f"'{tmp_path}/my two.png' what differs?") == "what differs?"
+        assert pasted(chat, "what's this?") == "what's this?" and pasted(chat, "none.png is gone") == "none.png is gone"
+        assert chat.attached == "one.png, my two.png"
+        list(chat.ask("what differs?"))
+        assert chat.last is not None and chat.last.stats.prompt_tokens > 160 and not chat.attached
+        turn = chat.turns[0]
+        assert turn["content"] == turn["asked"] == "what differs?" and turn["images"].count("\n") == 1
+        carry_out("/context", chat)
+        assert "[picture] [picture] what differs?" in capsys.readouterr().err
+        list(chat.ask("and now?"))
+        assert chat.last.stats.cached_tokens > 160
+        (tmp_path / "one.png").unlink()
+        assert "one.png, a picture that is gone" in str(chat.messages())
+        list(chat.ask("and now?"))
+        assert chat.undo() == "and now?" and "my two.png" in chat.undo() + chat.undo()

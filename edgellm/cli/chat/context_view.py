@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
+
+from edgellm.cli.chat.conversation import text_of
 
 if TYPE_CHECKING:
     from edgellm.cli.chat.conversation import Dialogue
@@ -24,6 +27,12 @@ def used_tokens(chat: Dialogue) -> int:
     else:
         held = chat.session.n_tokens if chat.session is not None and chat.turns else 0
     return min(chat.model.info.context, held)
+
+
+def picture_tokens(chat: Dialogue, message: dict[str, Any]) -> int:
+    """Tokens of a message's pictures, each of which is encoded already."""
+    pictures = [part["image"] for part in message["content"] if isinstance(part, dict) and part["type"] == "image"]
+    return sum(len(chat.model.embed_image(picture)) for picture in pictures)
 
 
 def lines(chat: Dialogue, columns: int) -> list[str]:
@@ -56,14 +65,16 @@ def _messages(chat: Dialogue, columns: int) -> list[str]:
     forgotten = set(chat.last.stats.forgotten_messages) if chat.last is not None else set()
     shown = []
     for k, message in enumerate(chat.messages()):
-        n = len(chat.model.tokenizer.encode(message["content"]))
+        text = text_of(message)
+        n = len(chat.model.tokenizer.encode(text)) + picture_tokens(chat, message)
         head = f"{LOST if k in forgotten else FULL} {message['role']:<9} {n:>6,}  "
-        text = clean(message["content"][: 4 * columns])
+        text = clean(text[: 4 * columns])
         room = max(8, columns - len(head) - 1)
         shown.append(head + (text if len(text) < room else set_cell_size(text, room - 3) + "..."))
     for name, document in chat.files:
         n = len(chat.model.tokenizer.encode(document))
         shown.append(f"+ file      {n:>6,}  {clean(name)}, comes with the next message")
+    shown += [f"+ picture           {clean(os.path.basename(path))}, comes with the next message" for path in chat.pictures]
     if forgotten:
         shown.append(f"{LOST} the model no longer sees these {len(forgotten)} messages")
     return shown

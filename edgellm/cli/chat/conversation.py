@@ -53,6 +53,7 @@ class Dialogue:
         self.tools: Settings = {}  # options that offer tools of MCP servers
         self._stream: Stream | None = None
         self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
+        self.pictures: list[str] = []  # that come with it: their paths
 
     @property
     def settings(self) -> Settings:
@@ -80,11 +81,12 @@ class Dialogue:
 
         Raises ContextFull where the message alone is too long for a context that may not slide.
         """
-        turns, files = [*self.turns, self._with_files(text)], list(self._files)
+        turns, files, pictures = [*self.turns, self._with_files(text)], list(self._files), list(self.pictures)
         if (refusal := self.refuse(text)) is not None:
             self.turns, self.last, self._files = [*turns, {"role": "assistant", "content": refusal}], None, []
+            self.pictures = []
             return iter([Event("text", refusal)])
-        return self._answer(turns, files)
+        return self._answer(turns, files, pictures)
 
     def attach(self, name: str, text: str) -> None:
         """Let a document come with the next message that is answered."""
@@ -98,17 +100,19 @@ class Dialogue:
     @property
     def attached(self) -> str:
         """The names of the files that come with the next message."""
-        return ", ".join(name for name, _ in self._files)
+        return ", ".join((*(name for name, _ in self._files), *map(os.path.basename, self.pictures)))
 
     def _with_files(self, text: str) -> dict[str, str]:
-        if not self._files:
+        if not self.attached:
             return {"role": "user", "content": text}
-        documents = "\n\n".join(f"{name}:\n\n{document.strip()}" for name, document in self._files)
-        return {"role": "user", "content": f"{documents}\n\n{text}", "files": self.attached, "asked": text}
+        documents = "".join(f"{name}:\n\n{document.strip()}\n\n" for name, document in self._files)
+        turn = {"role": "user", "content": documents + text, "files": self.attached, "asked": text}
+        return turn | ({"images": "\n".join(self.pictures)} if self.pictures else {})
 
-    def _drop(self, files: Sequence[tuple[str, str]]) -> None:
+    def _drop(self, files: Sequence[tuple[str, str]], pictures: Sequence[str]) -> None:
         """They do not come with the next message."""
         self._files = [file for file in self._files if file not in files]
+        self.pictures = [picture for picture in self.pictures if picture not in pictures]
 
     def again(self) -> Iterator[Event]:
         """Another answer to the last question. Raises OptionError when nothing was asked."""
@@ -132,7 +136,7 @@ class Dialogue:
         where there is nothing.
         """
         if names := self.attached:
-            self._files = []
+            self._files, self.pictures = [], []
             return names
         asked = [k for k, turn in enumerate(self.turns) if turn["role"] == "user"]
         if not asked:
@@ -158,14 +162,14 @@ class Dialogue:
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 
-    def _answer(self, turns: Messages, files: Sequence[tuple[str, str]] = ()) -> Iterator[Event]:
-        """`files` have come with the last turn once something is said to it."""
+    def _answer(self, turns: Messages, files: Sequence[tuple[str, str]] = (), pictures: Sequence[str] = ()) -> Iterator[Event]:
+        """`files` and `pictures` have come with the last turn once something is said to it."""
         try:
             self._stream = stream = self._chat(turns)
         except ContextFull as error:
-            if not files:
+            if not files and not pictures:
                 raise
-            self._drop(files)
+            self._drop(files, pictures)
             raise ContextFull(f"{error} The next message comes without {turns[-1]['files']}.") from error
         try:
             yield from stream.events()
@@ -176,7 +180,7 @@ class Dialogue:
                 stats = stream.result.stats
                 self.full = self.full or stats.evicted_tokens > 0 or bool(stats.forgotten_messages)
                 self.turns = [*turns, {"role": "assistant", "content": said}]
-                self._drop(files)
+                self._drop(files, pictures)
                 if self.keeper is not None:
                     self.keeper.note(self)
 
@@ -192,7 +196,24 @@ class Dialogue:
 def _message(turn: dict[str, str]) -> dict[str, Any]:
     if "files" not in turn:
         return turn
-    return {"role": turn["role"], "content": turn["content"], "pinned": True}
+    content: Any = turn["content"]
+    if "images" in turn:
+        paths = turn["images"].split("\n")
+        content = [{"type": "image", "image": path} if os.path.exists(path) else _gone(path) for path in paths]
+        content.append({"type": "text", "text": turn["content"]})
+    pinned = {"pinned": True} if turn["content"] != turn["asked"] else {}  # a document came with it
+    return {"role": turn["role"], "content": content, **pinned}
+
+
+def _gone(path: str) -> dict[str, str]:
+    """What stands for a picture of a saved chat that is not on the disk any more."""
+    return {"type": "text", "text": f"({os.path.basename(path)}, a picture that is gone)\n"}
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """The text of a message that may have pictures."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "[picture] ") for part in content)
 
 
 def _sampling(settings: Settings) -> SamplingKeywords:

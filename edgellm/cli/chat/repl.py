@@ -11,6 +11,7 @@ from edgellm.cli.chat.context_view import bar, used_tokens
 from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import EditedLines, PlainLines, read_message
+from edgellm.cli.chat.session_commands import pasted
 from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
 from edgellm.cli.options import worded
 from edgellm.cli.terminal.answering import show
@@ -46,6 +47,8 @@ def talk(conversation: Dialogue, switch: Callable[[str], None], *, interactive: 
         if "\n" in text and isinstance(lines, EditedLines):
             lines.remember(text)
         try:
+            if interactive and not is_command(text) and not (text := pasted(conversation, text)):
+                continue
             command = text.startswith("/") if interactive else is_command(text.partition("\n")[0])
             events = carry_out(text, conversation) if command else _ask(conversation, text)
             if events is not None:

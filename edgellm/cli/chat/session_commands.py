@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
 MOST_FILE = 16 << 20  # bytes; more than any context
+PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")  # how their files begin
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
 
 
 def undo(chat: Dialogue, rest: str) -> None:
@@ -59,10 +63,13 @@ def file(chat: Dialogue, rest: str) -> None:
             data = opened.read(MOST_FILE + 1)
         if len(data) > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
+        if data.startswith(PICTURES) or (data[:4], data[8:12]) == (b"RIFF", b"WEBP"):
+            attach_picture(chat, path)
+            return
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
+        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file or a picture") from error
     if not text.strip():
         raise OptionError(f"/file {rest}: is empty; give a text file")
     if (path.name, text) in chat.files:
@@ -74,6 +81,40 @@ def file(chat: Dialogue, rest: str) -> None:
         text, n = _cut(chat, rest, ids), context // 2
     chat.attach(path.name, text)
     say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
+
+
+def attach_picture(chat: Dialogue, path: Path) -> None:
+    """Let a picture come with the next message. Raises OptionError, ImageError."""
+    from edgellm.chat.images import read
+
+    if chat.model.info.vision is None:
+        raise OptionError(
+            f"{path.name} is a picture, and {chat.model.info.path.name} takes none: there is no projector (mmproj-*.gguf) beside "
+            "it; download it, or name one with --mmproj"
+        )
+    height, width = read(path).shape[:2]
+    if (place := str(path.absolute())) not in chat.pictures:
+        chat.pictures.append(place)
+    say(f"{path.name}, {width} x {height} pixels, comes with your next message")
+
+
+def pasted(chat: Dialogue, text: str) -> str:
+    """A message without the path of a picture that it begins with, as terminals paste one that is dropped: it is attached.
+
+    Raises OptionError, ImageError.
+    """
+    stream = io.StringIO(text)
+    lexer = shlex.shlex(stream, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        word = lexer.get_token() or ""
+    except ValueError:  # a quotation that does not end
+        return text
+    path = Path(os.path.expanduser(word.removeprefix("file://")))
+    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+        return text
+    attach_picture(chat, path)
+    return stream.read().strip()
 
 
 def _cut(chat: Dialogue, rest: str, ids: Sequence[int]) -> str:

@@ -142,7 +142,7 @@ COMMANDS = {
     "regen": Command("", "regenerate the last answer", _regenerate),
     "undo": Command("[N]", "remove the last question and its answer, or the last N; or a file not yet sent", session_commands.undo),
     "fork": Command("[NAME]", "continue in a copy of this chat; this one stays saved as it is", session_commands.fork),
-    "file": Command("[PATH]", "attach a text file to the next message, or list those attached", session_commands.file),
+    "file": Command("[PATH]", "attach a text file or a picture to the next message, or list those attached", session_commands.file),
     "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),
     "load": Command("[NAME]", "resume a saved chat", session_commands.load),
     "copy": Command("", "copy the last answer", session_commands.copy),
