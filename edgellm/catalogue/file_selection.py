@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from edgellm.catalogue.hub_cache import is_model
+from edgellm.catalogue.hub_cache import is_model, is_projector
 
 T = TypeVar("T")
 
+PROJECTORS = ("F16", "BF16", "F32", "Q8_0")  # types of image projectors, where there are several
 HUB_DEFAULT = "Q4_K_M"  # llama.cpp's choice too, where a repository holds several
 SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 TYPE = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|BF16|F16|F32|MXFP4)(?:_MOE)?)(?![A-Za-z0-9])", re.IGNORECASE)
@@ -68,6 +69,20 @@ def models_of(paths: Iterable[str]) -> list[str]:
         if is_model(path.rpartition("/")[2]) and is_safe(path):
             kept.setdefault(path.casefold(), path)
     return list(kept.values())
+
+
+def projector_of(paths: Iterable[str], model: str) -> str | None:
+    """The image projector that a repository has for a model: in its folder, or at the top; of several the first of `PROJECTORS`."""
+    folder = model.rpartition("/")[0]
+    found = [path for path in paths if is_projector(path.rpartition("/")[2]) and is_safe(path)]
+    found = [path for path in found if path.rpartition("/")[0] in (folder, "")]
+    return min(found, key=lambda path: (path.rpartition("/")[0] != folder, projector_rank(path), path), default=None)
+
+
+def projector_rank(path: str) -> int:
+    """How willingly a projector is taken, by the type in its name: the lowest first."""
+    kind = type_of(path)
+    return PROJECTORS.index(kind) if kind in PROJECTORS else len(PROJECTORS)
 
 
 def parts_of(path: str) -> list[str]:

@@ -55,7 +55,12 @@ def find_file(repository: str, path: str, revision: str | None = None) -> Path |
 
 def is_model(name: str) -> bool:
     """True if a file name is a model's: no image projector, of split files the first part only."""
-    return name.lower().endswith(".gguf") and not name.startswith("mmproj") and not LATER_PART.search(name)
+    return name.lower().endswith(".gguf") and not is_projector(name) and not LATER_PART.search(name)
+
+
+def is_projector(name: str) -> bool:
+    """True if a file name is that of a model's image projector."""
+    return name.lower().endswith(".gguf") and "mmproj" in name.lower()
 
 
 def model_files(repository: str) -> list[Path]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from edgellm.catalogue import hub_cache, ledger, package
 from edgellm.catalogue.download import Progress, WrongBytes, download
 from edgellm.catalogue.entries import FilePart, ModelFile
-from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_of
+from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_of, projector_of
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
 from edgellm.catalogue.names import HubName, entry_of, find_entry, hub_name, missing, on_disk, some
 from edgellm.catalogue.partial_file import PartialFile
@@ -107,10 +108,15 @@ def check_room(wanted: Sequence[Wanted]) -> None:
 def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
     if asked.wanted.lower().endswith(".gguf") and is_safe(asked.wanted):
         try:
-            return [_trusted(hub.facts(asked.repository, path, BRANCH)) for path in parts_of(asked.wanted)]
+            wanted = [_trusted(hub.facts(asked.repository, path, BRANCH)) for path in parts_of(asked.wanted)]
         except NoSuchFile:
             if "/" in asked.wanted:  # else it may be the name of a file in some folder
                 raise
+        else:
+            listing: list[RemoteFile] = []
+            with contextlib.suppress(DownloadError):  # a hub that lists nothing still has the model
+                listing = hub.files(asked.repository)
+            return wanted + _projector({file.path: file for file in listing}, asked.wanted)
     files = {file.path: file for file in hub.files(asked.repository)}
     models = models_of(files)
     chosen = narrow(models, asked.wanted, str)
@@ -121,7 +127,13 @@ def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
     parts = parts_of(chosen[0])
     if absent := [part for part in parts if part not in files]:
         raise DownloadError(f"{asked.repository} lacks {absent[0]}, a part of {chosen[0]}; its makers must add it")
-    return [_trusted(files[part]) for part in parts]
+    return [_trusted(files[part]) for part in parts] + _projector(files, chosen[0])
+
+
+def _projector(files: Mapping[str, RemoteFile], model: str) -> list[Wanted]:
+    """The image projector of a model, where the repository has one."""
+    path = projector_of(files, model)
+    return [] if path is None or files[path].sha256 is None else [_trusted(files[path])]
 
 
 def _agreed(file: RemoteFile, part: FilePart, branch: str | None) -> Wanted:

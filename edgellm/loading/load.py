@@ -173,6 +173,8 @@ def _setup(gguf: GGUFFile, options: LoadOptions, encoder: ImageEncoder | None, c
     ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv, copied=copied)
     if not (options.force or ample):
         needed = estimate.need(place.backend, gguf, optimised, layout, backend_options, copied=copied)
+        if encoder is not None:
+            needed = replace(needed, base=needed.base + encoder.file_bytes)
         estimate.check(needed, context, gguf.path)
     return Setup(keys, optimised, graph, place, layout, backend_options, context, kv_type)
 

@@ -6,28 +6,40 @@ import contextlib
 import os
 from pathlib import Path
 
-from edgellm.catalogue.file_selection import type_of
+from edgellm.catalogue.file_selection import projector_rank
+from edgellm.catalogue.stores import ollama
 from edgellm.checkpoints.opening import open_model
 from edgellm.errors import FormatError, OptionError, shown
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.loaded import Vision
 
-PREFERRED = ("F16", "BF16", "F32", "Q8_0")  # types of projectors, where a folder has several
-
 
 def find_projector(model: Path, n_embd: int, asked: str | os.PathLike[str] | None) -> Path | None:
     """The projector file that was asked for; None: the one beside the model, whose rows are as wide as its embeddings.
 
-    `asked`: "none" for none. Of several the one with the most precise weights is taken.
+    `asked`: "none" for none. Of several the one with the most precise weights is taken. In a version of a hub's repository the top
+    folder counts as well, and in Ollama's store the manifest.
     """
     if asked is not None:
         return None if asked == "none" else Path(asked)
-    fitting = []
-    for path in sorted(model.parent.glob("*mmproj*.gguf")):
-        with contextlib.suppress(FormatError, OSError), open_model(path) as gguf:
-            if gguf.metadata.get("clip.vision.projection_dim") == n_embd:
-                fitting.append((PREFERRED.index(kind) if (kind := type_of(path.name)) in PREFERRED else len(PREFERRED), path))
-    return min(fitting)[1] if fitting else None
+    folders = [model.parent]
+    if model.parent.parent.parent.name == "snapshots":
+        folders.append(model.parent.parent)
+    beside = [path for folder in folders for path in sorted(folder.glob("*mmproj*.gguf"), key=_willingly)]
+    if (named := ollama.projector_of(model)) is not None:
+        beside.append(named)
+    return next((path for path in beside if _fits(path, n_embd)), None)
+
+
+def _willingly(path: Path) -> tuple[int, str]:
+    return projector_rank(path.name), path.name
+
+
+def _fits(path: Path, n_embd: int) -> bool:
+    """True if a file is a projector whose rows are so wide."""
+    with contextlib.suppress(FormatError, OSError), open_model(path) as gguf:
+        return bool(gguf.metadata.get("clip.vision.projection_dim") == n_embd)
+    return False
 
 
 def open_encoder(

@@ -256,6 +256,19 @@ def test_split_files_are_fetched_in_order(server: LocalHub, cache: Path) -> None
     assert "lacks q/m-Q4_0-00002-of-00003.gguf" in refused(server, "hf:o/less")
 
 
+@pytest.mark.parametrize("name", ["hf:o/sees:Q4_0", "hf:o/sees:m-Q4_0.gguf"])
+def test_the_projector_comes_with_its_model(server: LocalHub, name: str) -> None:
+    """The one of the preferred type, beside the model; one for a model in another folder stays where it is."""
+    files = {"m-Q4_0.gguf": DATA, "mmproj-m-F32.gguf": b"wide", "m.mmproj-f16.gguf": b"half", "other/mmproj-F16.gguf": b"else"}
+    for path, data in files.items():
+        server.put("o/sees", path, data)
+    seen = list[str]()
+    place = pull(name, hub=client(server), progress=lambda file, done, total: seen.append(file))
+    assert place.name == "m-Q4_0.gguf" and {*seen} == {"m-Q4_0.gguf", "m.mmproj-f16.gguf"}
+    assert (place.parent / "m.mmproj-f16.gguf").read_bytes() == b"half"
+    assert resolve("hf:o/sees:Q4_0") == place
+
+
 HOSTILE_PATHS = [
     "../../evil.gguf",
     "/etc/evil.gguf",

@@ -15,7 +15,7 @@ from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.names import resolve
 from edgellm.catalogue.paths import Environment, config_folder, data_folder, models_folder
 from edgellm.catalogue.removing import find_removable
-from edgellm.catalogue.stores import bundled
+from edgellm.catalogue.stores import bundled, ollama
 from edgellm.errors import ModelNotFound, OptionError
 
 GGUF = b"GGUF" + bytes(60)
@@ -91,6 +91,20 @@ def test_the_hub_cache(home: Path) -> None:
     assert found["qwen3-0.6b"].type == "Q8_0" and found["qwen3-0.6b"].sha256 == hashlib.sha256(GGUF).hexdigest()
     split = found["hf:o/split:s-Q4_0-00001-of-00002.gguf"]
     assert split.size == 130 and len(split.paths) == 2 and split.sha256 is None and split.path == whole
+
+
+def test_projectors_of_ollama(home: Path) -> None:
+    root = home / ".ollama/models"
+    blind = in_ollama(root, "registry.ollama.ai/library/a/latest")
+    seeing = in_ollama(root, "registry.ollama.ai/library/b/latest", GGUF + b"1")
+    manifest = root / "manifests/registry.ollama.ai/library/b/latest"
+    document = json.loads(manifest.read_text())
+    document["layers"].append({"mediaType": "application/vnd.ollama.image.projector", "digest": "sha256:" + "0" * 64})
+    manifest.write_text(json.dumps(document))
+    assert ollama.projector_of(seeing) is None  # its bytes are not here
+    projector = write(root / "blobs" / ("sha256-" + "0" * 64))
+    assert ollama.projector_of(seeing) == projector
+    assert ollama.projector_of(blind) is None and ollama.projector_of(manifest) is None
 
 
 def test_ollama(home: Path) -> None:

@@ -17,6 +17,7 @@ from edgellm.catalogue.stores.found import Found, found
 NAME = "Ollama"
 RANK = 1
 MODEL_LAYER = "application/vnd.ollama.image.model"
+PROJECTOR_LAYER = "application/vnd.ollama.image.projector"
 DIGEST = re.compile("sha256:([0-9a-f]{64})")  # nothing else may become part of a path
 MANIFEST_BYTES = 1 << 20
 SERVICE = Path("/usr/share/ollama/.ollama/models")
@@ -32,9 +33,22 @@ def find(around: Environment) -> Iterator[Found]:
             yield from _of_root(root)
 
 
+def projector_of(blob: Path) -> Path | None:
+    """The image projector that a manifest names beside a model's blob; None where there is none."""
+    root = blob.parent.parent
+    if blob.parent.name != "blobs" or not blob.name.startswith("sha256-"):
+        return None
+    for manifest in sorted((root / "manifests").glob("*/*/*/*")):
+        if _digest(manifest, MODEL_LAYER) == blob.name.removeprefix("sha256-"):
+            digest = _digest(manifest, PROJECTOR_LAYER)
+            if digest is not None and (found := root / "blobs" / f"sha256-{digest}").is_file():
+                return found
+    return None
+
+
 def _of_root(root: Path) -> Iterator[Found]:
     for manifest in sorted((root / "manifests").glob("*/*/*/*")):
-        digest = _model_digest(manifest)
+        digest = _digest(manifest, MODEL_LAYER)
         if digest is None:
             continue
         one = found(_name(manifest.parts[-4:]), root / "blobs" / f"sha256-{digest}", sha256=digest)
@@ -48,12 +62,12 @@ def _name(parts: tuple[str, ...]) -> str:
     return f"ollama:{'' if host == 'registry.ollama.ai' else f'{host}/'}{owner}{model}" + ("" if tag == "latest" else f":{tag}")
 
 
-def _model_digest(manifest: Path) -> str | None:
-    """The digest of the one GGUF file of a manifest; None for models that have another form."""
+def _digest(manifest: Path, kind: str) -> str | None:
+    """The digest of a manifest's one layer of a media type; None where it has none, or several."""
     try:
         with manifest.open("rb") as file:
             document = json.loads(file.read(MANIFEST_BYTES))
-        layers = [layer["digest"] for layer in document["layers"] if layer["mediaType"] == MODEL_LAYER]
+        layers = [layer["digest"] for layer in document["layers"] if layer["mediaType"] == kind]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     match = DIGEST.fullmatch(layers[0]) if len(layers) == 1 and isinstance(layers[0], str) else None
