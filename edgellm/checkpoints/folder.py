@@ -28,7 +28,8 @@ from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors
 from edgellm.tokenizer.build import REFUSAL
 
 COMPARED = 1 << 24  # bytes that are compared together
-QUANTISED = ("affine", "mxfp4")
+FLOAT_GROUPS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}  # MLX's modes of small floats: bits, elements of a group
+QUANTISED = ("affine", *FLOAT_GROUPS)
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
 
@@ -184,26 +185,34 @@ class MlxFolder(GGUFFile):
         if info.dtype != "U32" or scales is None or len(shape) != 2:
             raise Unsupported(
                 f"is {info.dtype}, which is not a weight that edgellm can read; get the model whose weights are "
-                "floats, or MLX's affine or mxfp4",
+                f"floats, or MLX's {', '.join(QUANTISED)}",
                 file=self.path,
                 field=name,
             )
         own = self._quantisation.get(base)
-        settings = {**self._quantisation, **own} if isinstance(own, Mapping) else self._quantisation
-        bits, mode = settings.get("bits"), settings.get("mode", "affine")
+        settings = (
+            own if isinstance(own, Mapping) else self._quantisation
+        )  # its own alone, as in mlx_lm: without a mode it is affine
+        mode = settings.get("mode", "affine")
+        bits = FLOAT_GROUPS[mode][0] if mode in FLOAT_GROUPS else settings.get("bits")
         if mode not in QUANTISED or bits not in (2, 3, 4, 5, 6, 8):
             raise Unsupported(
-                f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; edgellm reads affine and mxfp4",
+                f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; edgellm reads {', '.join(QUANTISED)}",
                 file=self.path,
                 field=name,
             )
         columns = shape[1] * 32 // bits
         groups = scales.shape[1] if len(scales.shape) == 2 and scales.shape[0] == shape[0] else 0
-        if not groups or columns % groups or columns // groups not in (32, 64, 128):
+        sizes = FLOAT_GROUPS[mode][1:] if mode in FLOAT_GROUPS else (32, 64, 128)
+        if not groups or columns % groups or columns // groups not in sizes:
             raise ShapeMismatch(
                 f"has scales of shape {scales.shape} for {shape[0]} rows of {columns}; the folder is damaged",
                 file=self.path,
                 field=name,
+            )
+        if (scales.dtype == "U8") != (mode in FLOAT_GROUPS):
+            raise Unsupported(
+                f"is {scales.dtype}, which no scale of {mode} is; download the folder again", file=self.path, field=scales.name
             )
         group = columns // groups
         if mode == "affine" and getattr(self._file.tensors.get(f"{base}.biases"), "shape", None) != scales.shape:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +45,22 @@ def a_folder(
     kind: str,
     *,
     bits: int = 0,
+    modes: Sequence[str] = (),
     config: dict[str, Any] | None = None,
     metadata: dict[str, Any] | None = None,
     factors: dict[str, Any] | None = None,
+    n_ff: int = 96,
 ) -> tuple[Path, Path]:
-    """A folder of the model type `kind`, and a GGUF file with the same values, `metadata` and divisors of angles."""
+    """A folder of the model type `kind`, and a GGUF file with the same values, `metadata` and divisors of angles.
+
+    `modes`: how matrices are quantised, in turn.
+    """
     family = FAMILIES[kind]
-    sizes: dict[str, Any] = {"tied": kind == "gpt2", "n_kv_heads": 4 if kind == "gpt2" else 2}
+    sizes: dict[str, Any] = {"tied": kind == "gpt2", "n_kv_heads": 4 if kind == "gpt2" else 2, "n_ff": n_ff}
     plain = tiny_model(path / "plain.gguf", family.architecture, metadata=metadata, **sizes)
     theirs = {ours: name for name, ours in family.outer.items()}
     inner = {ours: name for name, ours in family.inner.items()}
-    tensors, values = {}, {}
+    tensors, values, own, left = {}, {}, dict[str, Any](), itertools.cycle(modes)
     weights = WeightStore(open_gguf(plain))
     for name in weights.names():
         *block, part, suffix = name.split(".")
@@ -65,6 +72,13 @@ def a_folder(
             order = np.argsort(paired_rows(len(array), 4 if part == "attn_q" else 2, "", name))
         value = mx.array(array[order] - (1.0 if family.norms_from_zero and part.endswith("norm") else 0.0))
         tensors[f"{other}.{suffix}"] = value
+        if modes and array.ndim == 2:
+            mode = next(left)
+            own[other] = {} if mode == "affine" else {"mode": mode}  # without a mode, affine is meant
+            own[other] |= {"group_size": 64, "bits": 8} if mode == "affine" else {}
+            parts = mx.quantize(value, **{"mode": mode} | own[other])
+            tensors |= {f"{other}.{end}": part for end, part in zip(("weight", "scales", "biases"), parts, strict=False)}
+            values[name] = np.array(mx.dequantize(*parts, **{"mode": mode} | own[other]).astype(mx.float32))[np.argsort(order)]
         if bits and array.ndim == 2:
             quants, scales, biases = mx.quantize(value, group_size=32, bits=bits)
             tensors |= {f"{other}.weight": quants, f"{other}.scales": scales, f"{other}.biases": biases}
@@ -75,7 +89,10 @@ def a_folder(
     folder.mkdir()
     mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
     quantised = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
-    (folder / "config.json").write_text(json.dumps({"model_type": kind} | CONFIG | quantised | (config or {})))
+    quantised |= {"quantization": {"group_size": 32, "bits": 4, "mode": modes[0]} | own} if modes else {}
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": kind} | CONFIG | {"intermediate_size": n_ff} | quantised | (config or {}))
+    )
     return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values | (factors or {}), metadata=metadata, **sizes)
 
 
@@ -87,6 +104,32 @@ def test_the_same_numbers_as_gguf(tmp_path: Path, kind: str, bits: int) -> None:
         wanted = model.logits(IDS)
     with edgellm.load(folder, backend="mlx", kv_type="f32") as model:
         assert np.abs(model.logits(IDS) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("modes", [("mxfp4",), ("nvfp4",), ("mxfp8",), ("mxfp4", "affine", "nvfp4", "mxfp8")])
+def test_small_floats_and_mixtures(tmp_path: Path, modes: tuple[str, ...]) -> None:
+    folder, gguf = a_folder(tmp_path, "qwen3", modes=modes, n_ff=128)
+    with edgellm.load(gguf, backend="mlx", kv_type="f32") as model:
+        wanted = model.logits(IDS)
+    with edgellm.load(folder, backend="mlx", kv_type="f32") as model:
+        assert np.abs(model.logits(IDS) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("end", "change", "message"),
+    [
+        ("scales", lambda scales: scales.astype(mx.float16), r"q_proj\.scales.* is F16, which no scale of mxfp4 is"),
+        ("scales", lambda scales: scales[:, :1], r"q_proj\.weight.* has scales of shape \(64, 1\) for 64 rows of 64"),
+    ],
+)
+def test_odd_scales_are_refused_by_name(tmp_path: Path, end: str, change: Callable[[Any], Any], message: str) -> None:
+    folder, _ = a_folder(tmp_path, "qwen3", modes=("mxfp4",), n_ff=128)
+    path, name = folder / "model.safetensors", f"model.layers.0.self_attn.q_proj.{end}"
+    tensors = mx.load(str(path))
+    path.unlink()
+    mx.save_safetensors(str(path), {**tensors, name: change(tensors[name])}, metadata={"format": "mlx"})
+    with pytest.raises(edgellm.EdgeError, match=message):
+        edgellm.load(folder, backend="mlx")
 
 
 @pytest.mark.parametrize("kind", ["mistral", "qwen2", "gemma3_text"])
@@ -211,7 +254,7 @@ def test_damaged_folders_are_refused(tmp_path: Path, name: str, text: str, messa
 
 def test_quantisation_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder, _ = a_folder(tmp_path, "llama", bits=4)
-    cases = ({"bits": 4, "mode": "nvfp4"}, "nvfp4"), ({"bits": 7}, "7 bits"), ({"bits": 3}, "scales of shape")
+    cases = ({"bits": 4, "mode": "nvfp8"}, "nvfp8"), ({"bits": 7}, "7 bits"), ({"bits": 3}, "scales of shape")
     for quantisation, message in cases:
         (folder / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIG, "quantization": quantisation}))
         with pytest.raises(edgellm.EdgeError, match=message):

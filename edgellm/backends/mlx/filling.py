@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edgellm.backends.mlx.grid_matrix import Grid
 from edgellm.backends.mlx.groups import GROUP, SUPERBLOCKS, TRAITS, Bytes, GroupTraits, check_type, halves, packed
-from edgellm.backends.mlx.matrices import FLOAT4, PIECE, Affine, AffineHalves, Array, Dense, Float4, Matrix, Superblocks
+from edgellm.backends.mlx.matrices import FLOAT_GROUPS, PIECE, Affine, AffineHalves, Array, Dense, Matrix, SmallFloats, Superblocks
 from edgellm.backends.mlx.octets import DEFINITIONS
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS, mxfp4, nvfp4
@@ -109,19 +109,19 @@ def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
         blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
         _put(quants, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
         _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
-    return Float4(quants, scales, half)
+    return SmallFloats(quants, scales, half)
 
 
 def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
     rows, columns = weight.shape
-    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT4["nvfp4"]), mx.uint8)
+    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT_GROUPS["nvfp4"][1]), mx.uint8)
     for at, raw in _pieces(weight):
         blocks = np.ascontiguousarray(raw).reshape(-1).view(nvfp4.DTYPE)
         _put(quants, at, mx.array(packed(nibbles(blocks["qs"], 8).reshape(len(raw), -1), 4).view(np.uint32)))
         # ggml takes 0x7F for 0 and no notice of a sign, which no writer sets; MLX has no 480, which is its 0xFF.
         number = np.where(blocks["d"] == 0x7F, 0, np.minimum(blocks["d"] & 0x7F, 0x7E)).astype(np.uint8)
         _put(scales, at, mx.array(number.reshape(len(raw), -1)))
-    matrix = Float4(quants, scales, half, "nvfp4")
+    matrix = SmallFloats(quants, scales, half, "nvfp4")
     try:
         mx.eval(matrix(mx.zeros((1, columns))))
     except ValueError as error:
@@ -141,8 +141,13 @@ def _load_own(weight: Weight, half: bool) -> Matrix:
         _put(quants, at, mx.array(raw.view(np.uint32)))
     ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
-        return Float4(quants, ends[0], half)
+        return SmallFloats(quants, ends[0], half, mode_of(weight))
     return Affine(quants, ends[0], ends[1], bits, half, group)
+
+
+def mode_of(weight: Weight) -> str:
+    """MLX's name for how a matrix of its own is quantised."""
+    return weight.type.name.split()[1]
 
 
 def width_of(weight: Weight) -> int:
@@ -155,7 +160,8 @@ def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray
     quants = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
     ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
-        return np.array(mx.dequantize(quants, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
+        floats = mx.dequantize(quants, ends[0], group_size=weight.type.block, bits=width_of(weight), mode=mode_of(weight))
+        return np.array(floats.astype(mx.float32))
     ends = [end.astype(mx.float32) for end in ends]
     return np.array(mx.dequantize(quants, *ends, group_size=weight.type.block, bits=width_of(weight)))
 

@@ -182,7 +182,7 @@ def check_type(kind: GGMLType, file: str, tensor: str) -> None:
 def mlx_bytes(kind: GGMLType, elements: int) -> int:
     """Bytes that MLX holds for so many weights of a type of GGUF; other types than those in tables keep their size."""
     if kind.origin == MLX:
-        return elements // kind.block * (kind.block_bytes + 4)
+        return elements // kind.block * (kind.block_bytes + (4 if "affine" in kind.name else 1))
     traits = TRAITS.get(kind.name) or SUPERBLOCKS.get(kind.name)
     return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
 

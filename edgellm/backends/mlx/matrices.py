@@ -13,7 +13,7 @@ from edgellm.backends.mlx.groups import GROUP
 Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 
 PIECE = 1 << 20  # weights widened or decoded at a time: a few MiB of temporaries
-FLOAT4 = {"mxfp4": 32, "nvfp4": 16}  # MLX's modes of 4-bit floats: elements of a group
+FLOAT_GROUPS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}  # MLX's modes of small floats: bits, elements of a group
 
 
 class Matrix(Protocol):
@@ -171,18 +171,24 @@ def _halves(step: Array) -> tuple[Array, Array]:
     return pair[..., 0] + pair[..., 1], pair[..., 0] - pair[..., 1]
 
 
-class Float4:
-    """4-bit floats in MLX's own modes: "mxfp4" with a power of two per 32, "nvfp4" with an E4M3 per 16."""
+class SmallFloats:
+    """Floats in MLX's own modes: "mxfp4" and "mxfp8" with a power of two per 32, "nvfp4" with an E4M3 per 16."""
 
     narrow = False
 
     def __init__(self, quants: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
-        self._quants, self._scales, self._mode, self._group = quants, scales, mode, FLOAT4[mode]
+        self._quants, self._scales, self._mode, (self._bits, self._group) = quants, scales, mode, FLOAT_GROUPS[mode]
         self._type = mx.bfloat16 if half else mx.float32  # half floats end before the scales do
 
     def __call__(self, x: Array) -> Array:
         y = mx.quantized_matmul(
-            x.astype(self._type), self._quants, self._scales, transpose=True, group_size=self._group, bits=4, mode=self._mode
+            x.astype(self._type),
+            self._quants,
+            self._scales,
+            transpose=True,
+            group_size=self._group,
+            bits=self._bits,
+            mode=self._mode,
         )
         return y.astype(mx.float32)
 
@@ -193,7 +199,7 @@ class Float4:
             rhs_indices=experts,
             transpose=True,
             group_size=self._group,
-            bits=4,
+            bits=self._bits,
             mode=self._mode,
         )
         return y.squeeze(2).astype(mx.float32)
