@@ -3,6 +3,7 @@
     python scripts/bench_mlx.py                          # random 4-bit weights in the shapes of a small qwen3
     python scripts/bench_mlx.py --shape llama-1b         # or of another model; --list names them
     python scripts/bench_mlx.py path/to/mlx-folder       # a folder of the MLX community that both can load
+    python scripts/bench_mlx.py --conversations 1 2 4 8  # so many at once, beside mlx_lm's batches
 
 Needs mlx and mlx_lm. Each figure is the median of the rounds; the ratio is the median of each round's own ratio, so that a machine
 that slows down or speeds up meanwhile counts for both. Peak memory is MLX's, of a process of its own each.
@@ -75,7 +76,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or make(Path(scratch) / options.shape, options.shape, options.bits, options.scales)
-        report(folder, options)
+        if options.conversations:
+            report_conversations(folder, options)
+        else:
+            report(folder, options)
 
 
 def _options() -> argparse.Namespace:
@@ -92,6 +96,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("-n", "--tokens", type=int, default=64, help="tokens to generate")
     parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument("--conversations", type=int, nargs="+", metavar="N", help="measure so many conversations in shared steps")
     parser.add_argument("--measure", choices=("edgellm", "mlx_lm"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -190,10 +195,61 @@ def report(folder: Path, options: argparse.Namespace) -> None:
     print("| --- | ---: | ---: | ---: |")
     for column, (what, n) in enumerate((("prompt", options.prompt), ("generation", options.tokens))):
         ours, theirs = ([n / pair[column] for pair in seconds[name]] for name in ("edgellm", "mlx_lm"))
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        ratio = _median_ratio(ours, theirs)
         print(f"| {what} of {n}, tokens/s | {statistics.median(ours):.1f} | {statistics.median(theirs):.1f} | {ratio:.2f} |")
     a, b = peaks["edgellm"], peaks["mlx_lm"]
     print(f"| peak memory, MB ({a / size:.2f} and {b / size:.2f} x the file) | {a / 1e6:.0f} | {b / 1e6:.0f} | {a / b:.2f} |")
+
+
+def report_conversations(folder: Path, options: argparse.Namespace) -> None:
+    """Tokens per second of N conversations together, after prompts of one length; rounds of all N and both programs alternate."""
+    import edgellm
+    from edgellm.bench import batched
+
+    counts, tokens = options.conversations, options.tokens
+    model = edgellm.load(folder, backend="mlx", context=CONTEXT, parallel=max(counts))
+    theirs, prompt = _mlx_lm_batches(folder), _prompt(folder, options.prompt)
+    found: dict[tuple[str, int], list[float]] = {}
+    for count in range(options.rounds + 1):
+        for n in counts:
+            speeds = {"edgellm": batched.measure(model, n, options.prompt, tokens).speed, "mlx_lm": theirs(prompt, n, tokens)}
+            for name, speed in speeds.items() if count else ():
+                found.setdefault((name, n), []).append(speed)
+    print("| conversations | edgellm, tokens/s | of one | mlx_lm, tokens/s | of one | edgellm / mlx_lm |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for n in counts:
+        ours, other = found["edgellm", n], found["mlx_lm", n]
+        own, own_other = (_median_ratio(found[name, n], found[name, counts[0]]) for name in ("edgellm", "mlx_lm"))
+        ratio = _median_ratio(ours, other)
+        cells = (f"{statistics.median(ours):.1f} | {own:.2f}", f"{statistics.median(other):.1f} | {own_other:.2f}", f"{ratio:.2f}")
+        print(f"| {n} | {' | '.join(cells)} |")
+
+
+def _median_ratio(ours: list[float], theirs: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def _mlx_lm_batches(folder: Path) -> Callable[[list[int], int, int], float]:
+    """Greedy tokens per second of n rows in a step of mlx_lm's model, with its look-ahead."""
+    from mlx_lm.models.cache import make_prompt_cache
+    from mlx_lm.utils import load_model
+
+    model, _ = load_model(folder)
+
+    def run(prompt: list[int], n: int, tokens: int) -> float:
+        cache = make_prompt_cache(model)
+        y = mx.argmax(model(mx.array([prompt] * n), cache=cache)[:, -1], axis=-1)
+        mx.eval(y)
+        start = time.perf_counter()
+        for _ in range(tokens):
+            following = mx.argmax(model(y[:, None], cache=cache)[:, -1], axis=-1)
+            mx.async_eval(following)
+            mx.eval(y)
+            y = following
+        mx.eval(y)
+        return n * tokens / (time.perf_counter() - start)
+
+    return run
 
 
 def _child(folder: Path, which: str, options: argparse.Namespace) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import pytest
 from streaming_oracle import StreamingOracle
 from test_conformance import log_softmax
@@ -354,6 +355,20 @@ def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
         size = sum(model.info.bytes_by_type.values())
     assert size > 40e6 and peak <= 1.25 * size
     assert mx.get_active_memory() == before and mx.get_cache_memory() == 0
+
+
+@pytest.mark.slow
+def test_two_models_in_turn_leave_nothing(tmp_path: Path) -> None:
+    sizes = {"n_embd": 512, "n_ff": 1024, "n_layers": 4, "head_dim": 64, "n_heads": 8}
+    paths = [tiny_model(tmp_path / f"{quant}.gguf", quant=quant, **sizes) for quant in ("Q4_K", "Q8_0")]
+    process, resident = psutil.Process(), list[int]()
+    for _ in range(50):
+        for path in paths:
+            with edgellm.load(path, backend="mlx", context=64) as model:
+                model.generate(IDS[:2], max_tokens=3, temperature=0)
+        resident.append(process.memory_info().rss)
+    assert mx.get_active_memory() == mx.get_cache_memory() == 0
+    assert resident[-1] <= 1.05 * resident[4]
 
 
 def settling() -> Iterator[int]:
