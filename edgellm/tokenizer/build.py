@@ -58,6 +58,7 @@ def _ugm(reader: VocabularyReader) -> Tokenizer:
         charsmap=checked_charsmap(reader),
     )
     manners = _manners(reader, vocabulary, add_bos=False, end=vocabulary.special.eos)
+    manners = replace(manners, space_once=reader.flag("space_prefix_once", False))
     return Tokenizer(vocabulary, SpmEncoder(vocabulary, options), manners)
 
 

@@ -19,6 +19,7 @@ from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_SPECIAL = 500_000  # characters of all special tokens; the largest vocabularies have 100,000
+VISIBLE_SPACE = "▁"  # U+2581
 SPACES = " \t\n\v\f\r"
 Span = tuple[int, int]  # start and stop of characters
 
@@ -31,6 +32,7 @@ class Manners:
     end: int | None  # id put after it
     eats_left: frozenset[int] = frozenset()  # ids that swallow white space before them
     eats_right: frozenset[int] = frozenset()  # ids that swallow white space after them
+    space_once: bool = False  # no space is put before a text that begins with one
 
 
 class Tokenizer:
@@ -168,7 +170,10 @@ class Tokenizer:
                 parts.append(fragment)
                 after_special = True
             elif fragment:
-                parts.append(" " + fragment if after_special and self._encoder.space_prefix else fragment)
+                prefixed = after_special and self._encoder.space_prefix
+                if prefixed and self._manners.space_once and fragment.startswith((" ", VISIBLE_SPACE)):
+                    prefixed = False
+                parts.append(" " + fragment if prefixed else fragment)
                 after_special = False
         return self._ids(parts if end is None else [*parts, end])
 

@@ -164,7 +164,7 @@ def visible_spaces() -> tokenizers.Tokenizer:
 def test_other_vocabularies(tmp_path: Path, kind: str, make: Any, roles: dict[str, str | None]) -> None:
     made = make()
     folder = folder_of(tmp_path / "hf", kind, made, **{f"{role}_token": text for role, text in roles.items()})
-    texts = [text for text in TEXTS if text.strip() == text != ""]  # SentencePiece prefixes a space also where there is one
+    texts = [*TEXTS, " Hello", "  Hello world", " ", "   ", "\u2581Hello"]
     for place in (folder, convert(folder, tmp_path / "model.gguf").path):
         assert [ids(place, text) for text in texts] == [made.encode(text).ids for text in texts], place
 

@@ -111,6 +111,8 @@ def _unigram(model: Json, whole: Json, rows: int, path: str) -> dict[str, Any]:
         "remove_extra_whitespaces": any(each.get("type") == "WhitespaceSplit" for each in cuts)
         or any(each.get("type") == "Replace" and " {2,}" in str(each.get("pattern")) for each in normalizers),
     }
+    if found["add_space_prefix"] and not found["remove_extra_whitespaces"]:
+        found["space_prefix_once"] = True  # a key of edgellm's: Metaspace puts no second space before a text
     charsmap = next((each.get("precompiled_charsmap") for each in normalizers if each.get("type") == "Precompiled"), None)
     return (
         found
