@@ -22,11 +22,12 @@ class Conversation:
     adapters that it was computed with.
     """
 
-    __slots__ = ("__weakref__", "adapters", "sequence", "state", "used", "user")
+    __slots__ = ("__weakref__", "adapters", "reused", "sequence", "state", "used", "user")
 
     def __init__(self, sequence: Sequence, state: State, adapters: int = 0) -> None:
         self.sequence, self.state, self.adapters = sequence, state, adapters
         self.user: weakref.ref[object] | None = None
+        self.reused = 0  # tokens that its request, or one that it is a fork for, did not compute
         self.used = 0  # a count that grows with each use, for eviction of the least recently used
 
     @classmethod

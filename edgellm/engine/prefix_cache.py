@@ -58,6 +58,7 @@ class PrefixCache:
         conversation, shared = self._continued(request.session, np.array(request.ids, np.int32), kept, recalled)
         conversation.truncate(shared)
         conversation.sequence.keep(kept)
+        conversation.reused = shared
         conversation.adapters = request.session.adapters if request.session is not None else 0
         self._uses += 1
         conversation.user, conversation.used = weakref.ref(request), self._uses

@@ -31,6 +31,7 @@ LEAST = 256  # tokens: fewer are computed before a file is worth its place
 GROWTH = 16  # a prefix is saved again once it has grown by one part in so many
 MOST_FILES = 64  # of a model
 SPARE = 2  # a file is written only where the disk has so many times its length
+UNPROVEN = 30.0  # seconds
 CLOSING = 1.0  # seconds that closing waits for what is still to be saved
 SUFFIX = ".state"
 
@@ -55,6 +56,7 @@ class StateStore:
         self._recalled = weakref.WeakValueDictionary[str, Conversation]()
         self._waiting: Conversation | None = None  # to be written next
         self._writer: threading.Thread | None = None
+        self._unproven = -UNPROVEN  # when the last one was saved that no request had used again
         self._off = self._closed = False
 
     # --- reading -----------------------------------------------------------------------------------------------------------
@@ -123,26 +125,43 @@ class StateStore:
 
     # --- writing -----------------------------------------------------------------------------------------------------------
     def offer(self, conversation: Conversation, *, last: bool = False) -> None:
-        """Save a conversation if that is worth it; `last`: it is about to be forgotten. The driver calls this between two steps."""
-        if self._off or self._closed or conversation.adapters or len(conversation) < LEAST:
+        """Save a conversation if that is worth it; `last`: it is about to be forgotten. The driver calls this between two steps.
+
+        Beginnings that later requests have used again are saved; of others one in `UNPROVEN` seconds, for most never come again.
+        """
+        new = self._new(conversation)
+        if new < (LEAST if last else max(LEAST, len(conversation) // GROWTH)) or (self._waiting is not None and not last):
             return
+        if conversation.reused - (len(conversation) - new) < LEAST:
+            now = time.monotonic()
+            if now - self._unproven < UNPROVEN:
+                return
+            self._unproven = now
+        self._write_next(conversation)
+
+    def _new(self, conversation: Conversation) -> int:
+        """Tokens that no file has; 0 for a conversation that cannot be saved."""
+        if self._off or self._closed or conversation.adapters or len(conversation) < LEAST:
+            return 0
         ids = np.frombuffer(conversation.sequence.ids[:], np.int32)
         if ids.min() < 0 or len(ids) > self._executable.layout.context:
-            return
+            return 0
         with self._lock:
-            new = len(ids) - max((each.useful(ids, last=True) for each in self._all().values()), default=0)
-            if new < (LEAST if last else max(LEAST, len(ids) // GROWTH)) or (self._waiting is not None and not last):
-                return
+            return len(ids) - max((each.useful(ids, last=True) for each in self._all().values()), default=0)
+
+    def _write_next(self, conversation: Conversation) -> None:
+        with self._lock:
             self._waiting = conversation.fork()
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write_all, name="edgellm-prefixes", daemon=True)
                 self._writer.start()
 
     def close(self, idle: Iterable[Conversation]) -> None:
-        """Save what is not saved yet, as far as that takes `CLOSING` seconds at most."""
+        """Save what is not saved yet, the newest first, as far as that takes `CLOSING` seconds at most."""
         until = time.monotonic() + CLOSING
-        for conversation in idle:
-            self.offer(conversation, last=True)
+        for conversation in sorted(idle, key=lambda one: -one.used):
+            if time.monotonic() < until and self._new(conversation) >= LEAST:
+                self._write_next(conversation)
             while (writer := self._writer) is not None and time.monotonic() < until:
                 writer.join(0.01)
         self._closed = True

@@ -91,8 +91,9 @@ def test_a_damaged_file_is_deleted_and_computed_again(path: Path, folder: Path) 
         assert found.stats.cached_tokens == 0 and found.token_ids == wanted.token_ids
 
 
-def test_conversations_that_make_room_are_saved(path: Path, folder: Path) -> None:
+def test_conversations_that_make_room_are_saved(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than are kept in memory: each is found on the disk when it goes on."""
+    monkeypatch.setattr(state_store, "UNPROVEN", 0.0)
     beginnings = [[2 + (k + n) * 11 % 240 for k in range(400 + 20 * n)] for n in range(4)]
     with opened(path) as model:
         for k in range(2):
@@ -101,6 +102,16 @@ def test_conversations_that_make_room_are_saved(path: Path, folder: Path) -> Non
                 assert found.stats.cached_tokens == (len(prompt) if k else 0)
                 until(lambda: model.engine.core.cache.store._writer is None)
     assert len(saved(folder)) == 4
+
+
+def test_prompts_that_never_come_again_are_not_written(path: Path, folder: Path) -> None:
+    """A hundred of them are one file; a common beginning of theirs is in it, and is not written with each."""
+    with opened(path, parallel=2) as model:
+        for n in range(12):
+            model.generate([*SYSTEM, *(3 + (n * 31 + k * 7) % 200 for k in range(300))], **ASKED)
+            until(lambda: model.engine.core.cache.store._writer is None)
+            assert len(saved(folder)) == 1
+    assert len(saved(folder)) <= 3  # those that were in memory at the end
 
 
 def test_the_budget_is_kept(path: Path, folder: Path) -> None:
