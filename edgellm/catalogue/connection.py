@@ -124,7 +124,7 @@ def _socket_to(
 
 
 def check_address(ip: Address, parts: SplitResult, own: Origin) -> None:
-    """Nobody's redirect may reach into the user's own network: only the home itself may be there."""
+    """Nobody's redirect may reach into the user's own network: only the endpoint itself may be there."""
     inner = _inner(ip)
     if origin(parts) == own or (inner.is_global and not inner.is_multicast):
         return

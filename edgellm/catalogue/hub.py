@@ -176,7 +176,7 @@ class Hub:
         if not re.match(r"https?://[^/]", self.endpoint):
             raise DownloadError(f"HF_ENDPOINT={self.endpoint} is not an address of a hub; give one that begins with https://")
         token = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        answer = request(method, url, {**headers, **token}, home=self.endpoint, limits=self.limits, final=final)
+        answer = request(method, url, {**headers, **token}, endpoint=self.endpoint, limits=self.limits, final=final)
         if answer.status in (200, 206) or (final and answer.status in REDIRECTS):
             return answer
         with answer:

@@ -91,16 +91,16 @@ class Response:
 
 
 def request(
-    method: str, url: str, headers: Mapping[str, str], *, home: str, limits: HttpLimits, final: str | None = None
+    method: str, url: str, headers: Mapping[str, str], *, endpoint: str, limits: HttpLimits, final: str | None = None
 ) -> Response:
     """Send a request and follow redirects. With `final`, a header's name: not beyond an answer that has it, nor off the server.
 
-    `home`: the endpoint that the user chose; `Authorization` is sent to it alone. Raises Interrupted for what may pass, and
-    DownloadError for hops that are never followed: other schemes, unencrypted or private addresses that home is not.
+    `endpoint`: the address that the user chose; `Authorization` is sent to it alone. Raises Interrupted for what may pass, and
+    DownloadError for hops that are never followed: other schemes, unencrypted or private addresses that endpoint is not.
     """
-    own = origin(_split(home, home))
+    own = origin(_split(endpoint, endpoint))
     for _ in range(limits.redirects + 1):
-        parts = _split(url, home)
+        parts = _split(url, endpoint)
         _check_scheme(parts, url, own)
         if (spelled := numeric(parts.hostname or "")) is not None:
             check_address(spelled, parts, own)
@@ -109,11 +109,11 @@ def request(
         target = response.headers.get("Location")
         if response.status not in REDIRECTS or not target:
             return response
-        if final and (final in response.headers or origin(_split(target, home, base=url)) != origin(parts)):
+        if final and (final in response.headers or origin(_split(target, endpoint, base=url)) != origin(parts)):
             return response
         with response:
-            url = _split(target, home, base=url).geturl()
-    raise DownloadError(f"{home} redirects more than {limits.redirects} times; try again later")
+            url = _split(target, endpoint, base=url).geturl()
+    raise DownloadError(f"{endpoint} redirects more than {limits.redirects} times; try again later")
 
 
 def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str], own: Origin, limits: HttpLimits) -> Response:
@@ -138,7 +138,7 @@ def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str],
         raise
 
 
-def _split(url: str, home: str, *, base: str = "") -> SplitResult:
+def _split(url: str, endpoint: str, *, base: str = "") -> SplitResult:
     """A web address taken apart. Raises DownloadError for one that is none, or that has more than plain letters in it."""
     try:
         target = urljoin(base, url) if base else url
@@ -146,11 +146,11 @@ def _split(url: str, home: str, *, base: str = "") -> SplitResult:
             raise ValueError(target)
         return urlsplit(target)
     except ValueError as error:
-        raise DownloadError(f"{home} leads to {url[:200]!r}, which is not an address; check HF_ENDPOINT") from error
+        raise DownloadError(f"{endpoint} leads to {url[:200]!r}, which is not an address; check HF_ENDPOINT") from error
 
 
 def _check_scheme(parts: SplitResult, url: str, own: Origin) -> None:
-    """Encrypted always; unencrypted only the home that the user chose, or from such a home to this very machine."""
+    """Encrypted always; unencrypted only the endpoint that the user chose, or from such an endpoint to this very machine."""
     plain = parts.scheme == "http" and own[0] == "http" and (origin(parts) == own or is_loopback(parts.hostname or ""))
     if not parts.hostname or origin(parts)[2] < 0 or not (parts.scheme == "https" or plain):
         raise DownloadError(
