@@ -57,7 +57,7 @@ def rerank(model: LoadedModel, query: str, documents: Sequence[str], truncate: b
     if isinstance(documents, str) or not isinstance(documents, Sequence) or not all(isinstance(each, str) for each in documents):
         raise OptionError("documents is not a list of texts; give a list of str.")
     if model.info.pooling != "rank":
-        raise OptionError(f"{model.path.name} is no reranker; take one, such as bge-reranker-v2-m3, for rerank.")
+        raise OptionError(f"{model.path.name} isn't a reranker; take one, such as bge-reranker-v2-m3.")
     room = model.context if check_flag("truncate", truncate) else None
     template = template_variants(model.metadata, file=str(model.path)).get(TEMPLATE)
     if template is not None:

@@ -191,7 +191,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     if type(error).__name__ == "NoSuchOption":
         near = difflib.get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        return f"{getattr(error, 'option_name', '')}: no such option; {hint}edgellm {command} --help shows what it takes"
+        return f"{getattr(error, 'option_name', '')}: no such option; {hint}see edgellm {command} --help"
     if command == GROUP:
         from edgellm.cli.commands.sessions import app
 
@@ -202,13 +202,13 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     )
     letters = re.match(r"invalid value for '(-\w)'.*: '([a-zA-Z]+)' is not", text)
     if letters and (whole := letters[1] + letters[2]) in arguments:  # llama.cpp has options of one dash and several letters
-        return f"{whole}: no such option; edgellm {command} --help shows what it takes"
+        return f"{whole}: no such option; see edgellm {command} --help"
     name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:
         text = f"{name} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"
     for theirs, ours in (("a valid int", "a whole number"), ("a valid float", "a number")):
         text = text.replace(theirs, ours)
-    return f"{text}; edgellm {command} --help shows what it takes"
+    return f"{text}; see edgellm {command} --help"
 
 
 def _given(names: Sequence[str], arguments: Sequence[str]) -> tuple[str, str]:

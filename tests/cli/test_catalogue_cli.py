@@ -74,7 +74,7 @@ def test_from_the_hub_to_a_path_and_away(server: LocalHub, home: Path, model: Pa
     assert bundled.startswith("guide ")
     assert row.split() == [f"hf:o/tiny:{model.name}", "Q8_0", "110", "kB", "Hugging", "Face", "cache", "yes"]
     assert "runs here" in run(capsys, "show", "hf:o/tiny")[0]
-    assert "nobody can be asked" in run(capsys, "rm", "hf:o/tiny", code=2)[1] and path.exists()
+    assert "can't ask for confirmation" in run(capsys, "rm", "hf:o/tiny", code=2)[1] and path.exists()
     assert "110 kB are free again" in run(capsys, "rm", "hf:o/tiny", "--yes")[1]
     assert not path.exists() and not list((home / "hf_hub_cache").rglob("blobs/*"))
     out, err = run(capsys, "list")

@@ -60,7 +60,7 @@ def saved_lines(store: SessionStore) -> list[str]:
 
 
 def _picked(store: SessionStore) -> str:
-    """The chat that the user picks from a list. Raises OptionError where nobody can be asked."""
+    """The chat that the user picks from a list. Raises OptionError without a terminal."""
     names = store.names()[:PICKED]
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise OptionError(f"--resume: give a name, such as {names[0]}; edgellm sessions list shows them")

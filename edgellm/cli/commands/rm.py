@@ -33,7 +33,7 @@ def rm(
     found = find_removable(model, force=force)
     if not yes:
         if not sys.stdin.isatty():
-            raise OptionError(f"rm {model}: nobody can be asked here; --yes removes it without asking")
+            raise OptionError(f"rm {model}: can't ask for confirmation, because stdin isn't a terminal; give --yes to remove it")
         question = f"remove {found.paths[0]} ({size(found.size)}{f', {len(found.paths)} files' if len(found.paths) > 1 else ''})?"
         if not typer.confirm(question, err=True):
             say("nothing was removed")

@@ -79,7 +79,7 @@ def more_comes(seconds: float) -> bool:
 
 
 def asked(question: str) -> bool:
-    """Ask on the terminal; one key answers, and all but "y" mean no, as where nobody can be asked."""
+    """Ask on the terminal; one key answers, and all but "y" mean no; without a terminal the answer is no."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         return False
     sys.stderr.write(f"{question} y/N ")
