@@ -200,19 +200,18 @@ class Core:
 
         One that raises fails its request, and one that uses the model may take conversations away.
         """
-        called, failed = False, list[StepResult]()
+        failed = list[StepResult]()
         for request, part in zip(step.requests, step.parts, strict=True):
             if request.on_step is not None:
-                called = True
                 try:
                     request.on_step(len(part.conversation))
                 except Exception as error:
                     failed.append(StepResult(request, None, error))
-        return failed if failed or (called and step.void) else None
+        return failed if failed or step.void else None
 
     def check_file(self) -> None:
         """Raises FormatError where a file was changed under its memory map."""
-        if any(map(MappedFile.changed, self._weights.files)):  # 1 us
+        if any(map(MappedFile.changed, self._weights.files)):
             raise FormatError("was changed on disk while the model was in use; load it again", file=self._weights.path)
 
     def step(self, step: Step) -> Logits:
@@ -220,7 +219,8 @@ class Core:
 
         Raises StepStopped, FormatError, and what the back end raises; then the step counts only if it was submitted ahead.
         """
-        self.check_file()  # one that is cut during a step still ends the process
+        if any(map(MappedFile.changed, self._weights.files)):  # 1 us; a file that is cut during a step still ends the process
+            self.check_file()
         if step.pending is None:
             self._submit(step)
         assert step.pending is not None

@@ -133,17 +133,21 @@ class Monitor:
         """
         role, thread = self._role, threading.get_ident()
         while True:
-            ready, idle = list[Request](), list[Request]()
+            delivered = running = idle = False
             for request in requests:
                 if request.ready:
-                    ready.append(request)
-                elif not request.running:
-                    idle.append(request)
+                    request.deliver()
+                    request.awaited, delivered = False, True
+                elif request.running:
+                    running = True
+                else:
+                    idle = True
+            if delivered or (stirred is not None and stirred()):
+                return None
             if idle:
-                ready += self._admit(idle, nested)
-            if ready or (stirred is not None and stirred()):
-                break
-            running = len(idle) < len(requests) or any(request.running for request in idle)
+                if self._admit(requests, nested):
+                    continue
+                running = any(request.running for request in requests)
             if running and (nested or (not role.reserved and role.thread in (0, thread))):
                 self.check()
                 role.thread = thread
@@ -158,22 +162,17 @@ class Monitor:
                     wake = requests[0].wake = requests[0].wake or threading.Condition(self.lock)
                 role.sleep(wake)
                 self.check()
-        for request in ready:
-            request.deliver()
-            request.awaited = False
-        return None
 
-    def _admit(self, idle: Sequence[Request], nested: bool) -> list[Request]:
-        """Let requests run, or wait for a place. Those that the queue has no room for end with that error, and are returned."""
-        core, refused, waiting = self.core, list[Request](), set(self.core.waiting)
-        for request in idle:
-            if nested or request not in waiting:
+    def _admit(self, requests: Sequence[Request], nested: bool) -> bool:
+        """Let requests run, or wait for a place. True where the queue has no room for one, which ends with that error."""
+        core, waiting, refused = self.core, set(self.core.waiting), False
+        for request in requests:
+            if not request.running and (nested or request not in waiting):
                 try:
                     core.add(request, nested=nested)
                 except QueueFull as error:
-                    request.error = error
+                    request.error, refused = error, True
                     request.abort()
-                    refused.append(request)
         core.admit()
         return refused
 
@@ -217,9 +216,11 @@ class Monitor:
     # --- computing ---------------------------------------------------------------------------------------------------------
     def _compute(self, step: Step) -> Sequence[StepResult]:
         """Compute a step and draw the next tokens, without the lock. A step that was stopped does not count."""
-        outcomes = self.core.announce(step)
-        if outcomes is not None:
-            return outcomes
+        for request in step.requests:
+            if request.on_step is not None:
+                if (outcomes := self.core.announce(step)) is not None:
+                    return outcomes
+                break
         if not self.release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:  # at the end of the program never given back to other threads
