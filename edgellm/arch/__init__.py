@@ -8,7 +8,7 @@ import pkgutil
 from typing import Protocol, cast
 
 from edgellm.arch.blocks.pooling import pooling_of
-from edgellm.errors import Unsupported
+from edgellm.errors import Unreadable, Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
 from edgellm.hparams import MAX_WIDTH, Keys, architecture_of
@@ -47,9 +47,21 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
+def _refused(file: str | os.PathLike[str]) -> list[str]:
+    """Raises Unreadable with the reason for which this package's own folder cannot be listed, which pkgutil keeps to itself."""
+    try:
+        return os.listdir(__path__[0])
+    except OSError as error:
+        raise Unreadable(
+            f"cannot be loaded, for edgellm's own files can't be read ({error.strerror}); where too many files are open, raise the "
+            "limit: ulimit -n",
+            file=file,
+        ) from error
+
+
 def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     """The module of an architecture. Raises Unsupported in one sentence that names it and what can be run."""
-    known = names()
+    known = names() or _refused(file)
     if name == "clip":
         raise Unsupported(
             "is a projector, which encodes images for a model; load the model, and give this file as mmproj", file=file,

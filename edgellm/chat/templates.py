@@ -95,7 +95,7 @@ class ChatTemplate:
             raise TemplateError(f"{self.name}: it needs more memory than there is; choose another template") from error
         except Exception as error:  # a template is a program: it can raise anything that Python can
             what = str(error).strip().rstrip(".") or type(error).__name__
-            raise TemplateError(f"{self.name} does not take this conversation: {what[:300]}") from error
+            raise TemplateError(f"{self.name} does not take this conversation: {' '.join(what.split())[:300]}") from error
 
     def _compiled(self) -> Template:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tiny_models import QUANTS, tiny_model
 from variants import CONTEXT, GOLD, ROWS, VARIANTS, fingerprint, tokens
 
 from edgellm.arch import find, load_graph, names
-from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
+from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
 from edgellm.passes import optimise
@@ -169,3 +170,13 @@ def test_the_largest_gemma3_scales_queries_by_width_per_head(tmp_path: Path) -> 
             nodes = load_graph(gguf)[1].nodes
             scales.append({node.attrs["scale"] for node in nodes if node.op == "attend"})
     assert scales == [{16**-0.5}, {32**-0.5}]
+
+
+def test_too_many_open_files_are_no_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("edgellm.arch.pkgutil.iter_modules", lambda path: iter(()))
+    monkeypatch.setattr("edgellm.arch.os.listdir", refused)
+    with pytest.raises(Unreadable, match=r"m\.gguf: cannot be loaded.*Too many open files.*ulimit -n"):
+        find("llama", "m.gguf")

@@ -232,3 +232,8 @@ def test_the_files_own_templates() -> None:
         find_template(metadata, tokenizer, file="f", variant="nope")
     with pytest.raises(TemplateError, match=r"f: tokenizer\.chat_template is not a text but int; convert the model again"):
         find_template({"tokenizer.chat_template": 5}, tokenizer, file="f")
+
+
+def test_a_refusal_of_several_lines_is_one_line() -> None:
+    with pytest.raises(TemplateError, match=r"does not take this conversation: first second$"):
+        ChatTemplate("{{ raise_exception('first\nsecond') }}").render([{"role": "user", "content": "x"}])
