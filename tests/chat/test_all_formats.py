@@ -158,3 +158,17 @@ def test_a_model_of_every_template_writes_what_it_wants(shared: Path, tmp_path: 
                 assert answer.stop_reason == "eog", name
                 tried += 1
     assert tried > 12
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["qwen3-coder", "seed", "minimax"])
+def test_the_tag_behind_a_value_may_be_missing(name: str, size: int) -> None:
+    format, close = BY_NAME[name], "\n</parameter>" if name == "qwen3-coder" else "</parameter>"
+    whole = call(name, [*ARGUMENTS.items()])
+    first = whole.replace(close, "", 1)  # of a text, before another key
+    number = whole.replace(f"3{close}", "3")
+    last = call(name, [("n", 3), ("pattern", "red apple")])[::-1].replace(close[::-1], "", 1)[::-1]
+    for text, wanted in ((first, ARGUMENTS), (number, ARGUMENTS), (last, {"n": 3, "pattern": "red apple"})):
+        assert text != whole and accepts(format, [TOOL], f"Well.\n{text}"), text
+        shown, calls = split(name, f"Well.\n{text}", size, [TOOL])
+        assert [each.arguments for each in calls] == [wanted] and shown.strip() == "Well.", (text, shown)

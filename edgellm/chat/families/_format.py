@@ -85,6 +85,7 @@ class Format:
     splitter: Callable[[Format, Sequence[Tool]], Splitter] | None = None  # where CallSplitter does not do
     prefill: tuple[str, str] | None = None  # behind a prompt that ends with the first, where there are no tools
     # What models write that stray from it.
+    parse_last: Parse | None = None  # reads a block that nothing follows, where `parse` finds no call
     partial: Partials | None = None  # reads a block that is still being written
     first: str = ""  # signs with which a block may begin, behind white space; with others it is text at once
     ends: tuple[str, ...] = ()  # behind one of these a call is complete, also where the closer is missing
@@ -120,18 +121,26 @@ def marked(text: str, marks: Iterable[str], mark: Mark) -> str:
     return " ".join(mark(part) for part in parts if part)
 
 
-def in_any_order(rule: str, parts: Sequence[tuple[str, bool]]) -> tuple[str, list[str]]:
-    """Parts of a grammar in any order, each once at most, and its rules; those that are `True` must be there."""
-    if not 1 < len(parts) <= MAX_PARTS:
-        return " ".join(part if needed else f"({part})?" for part, needed in parts), []
-    needed = [f"bit_set({k})" for k, (_, must) in enumerate(parts) if must]
-    condition = ""
-    for each in reversed(needed):
-        condition = f"and({each}, {condition})" if condition else each
-    ways = ['""' + (f" %if {condition}" if condition else "")]
+def in_any_order(rule: str, parts: Sequence[tuple[str, bool]], end: str = "", cuts: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """Parts of a grammar in any order, each once at most, and their end, and its rules; those that are `True` must be there.
+
+    `cuts`: the same parts as they stand where nothing follows them, "" where they cannot.
+    """
+    if len(parts) > MAX_PARTS or not (len(parts) > 1 or any(cuts)):
+        return " ".join([*(part if needed else f"({part})?" for part, needed in parts), end]), []
+    ways = [(end or '""') + _if_set(parts)]
     ways += [f"{rule}_{k} {rule}::set_bit({k}) %if bit_clear({k})" for k in range(len(parts))]
+    ways += [f"{cut} %if bit_clear({k})" for k, cut in enumerate(cuts) if cut]
     bodies = [f"{rule}_{k}: {part}" for k, (part, _) in enumerate(parts)]
     return f"{rule}::0", [f"{rule}::_: {' | '.join(ways)}", *bodies]
+
+
+def _if_set(parts: Sequence[tuple[str, bool]]) -> str:
+    """The condition that all parts are there that must be."""
+    condition = ""
+    for each in reversed([f"bit_set({k})" for k, (_, must) in enumerate(parts) if must]):
+        condition = f"and({each}, {condition})" if condition else each
+    return f" %if {condition}" if condition else ""
 
 
 JSON_SPACE = "JSON_SPACE: /( |\\n{1,2}[ \\t]{0,20})/"  # as JSON_OPTIONS has it
@@ -165,15 +174,11 @@ def arguments_rules(tool: Tool) -> list[str]:
 
 def listed_in_any_order(rule: str, parts: Sequence[tuple[str, bool]], begin: str, comma: str, end: str) -> list[str]:
     """Rules of a list whose parts come in any order, each once at most; those that are `True` must be there."""
-    needed = [f"bit_set({k})" for k, (_, must) in enumerate(parts) if must]
-    condition = ""
-    for each in reversed(needed):
-        condition = f"and({each}, {condition})" if condition else each
     first = [f"{rule}_{k} {rule}_more::{1 << k}" for k in range(len(parts))]
     more = [f"{comma} {rule}_{k} {rule}_more::set_bit({k}) %if bit_clear({k})" for k in range(len(parts))]
     return [
-        f"{rule}: {begin} ({' | '.join([*([end] if not needed else []), *first])})",
-        f"{rule}_more::_: {' | '.join([end + (f' %if {condition}' if condition else ''), *more])}",
+        f"{rule}: {begin} ({' | '.join([*([end] if not any(must for _, must in parts) else []), *first])})",
+        f"{rule}_more::_: {' | '.join([end + _if_set(parts), *more])}",
         *(f"{rule}_{k}: {part}" for k, (part, _) in enumerate(parts)),
     ]
 

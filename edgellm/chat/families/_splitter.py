@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 from edgellm.chat.families._format import Format, Segment, plain
 from edgellm.chat.families._openings import Openings, ways
@@ -91,6 +92,11 @@ class CallSplitter:
                 rest = ""
             if not found:
                 found, rest = self._unclosed(rest)
+            if not found and self._format.parse_last is not None:
+                self._format = replace(self._format, parse=self._format.parse_last)
+                found, rest = self._unclosed(rest)
+                closer = next((closer for closer in self._format.closers if rest.lstrip().startswith(closer)), "")
+                rest = rest.lstrip().removeprefix(closer) if found else rest
             if not found:
                 self._say(self._opener)
                 if not self._opener and rest:  # told by its form, which would be found again

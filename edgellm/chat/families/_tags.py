@@ -13,7 +13,7 @@ from typing import Any  # Any: JSON
 from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal, marked
 from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut, decoded, skipped
-from edgellm.chat.families._texts import number_terminal, text_terminal
+from edgellm.chat.families._texts import ANY, escaped, number_terminal, text_terminal
 from edgellm.chat.families.pythonic import value_of
 from edgellm.chat.schemas import Argument, Schema, argument_of, variants
 from edgellm.chat.tools import Call, Tool
@@ -38,6 +38,7 @@ class _Reading:
     tools: Sequence[Tool]
     unsure: bool = False  # JSON is cut, which may be another value when there is more of it
     given: set[str] | None = None  # names of arguments
+    last: bool = False  # nothing follows the block: a value may end with its call
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,14 @@ class Tags:
     before: str = "\n"  # the first call of a block
     several: bool = False  # calls in a block
 
-    def parse(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
-        """Values are texts where the schema says so, else JSON."""
+    def parse_last(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
+        """As `parse`, of a block that nothing follows: the tag behind its last value may be missing."""
+        return self.parse(block, tools, last=True)
+
+    def parse(self, block: str, tools: Sequence[Tool], *, last: bool = False) -> list[Call] | None:
+        """Values are texts where the schema says so, else JSON. A tag that ends a value may be missing before the next key."""
         calls, at, size, doubt = list[Call](), 0, len(block.rstrip()), None
-        reading = _Reading(block, tools)
+        reading = _Reading(block, tools, last=last)
         while not calls or (self.several and at < size):
             begins = skipped(block, at)
             try:
@@ -117,11 +122,13 @@ class Tags:
             argument = key[1].strip()
             schema: Any = next((each[argument] for each in known if argument in each), None)
             allowed = None if schema in (None, True) else argument_of(schema, within)  # True: named in required alone
-            arguments[argument], at = self._value(reading, key.end(), allowed)
+            others = {each for properties in known for each in properties} - set(arguments) - {argument}
+            arguments[argument], at = self._value(reading, key.end(), allowed, others)
         return arguments, at
 
-    def _value(self, reading: _Reading, at: int, allowed: Argument | None) -> tuple[Any, int]:
-        """A value and where it ends; JSON may hold the tag that ends it. None: nothing is known of it. Raises Cut."""
+    def _value(self, reading: _Reading, at: int, allowed: Argument | None, others: set[str]) -> tuple[Any, int]:
+        """A value and where it ends; JSON may hold the tag that ends it. None: nothing is known of it. `others`: arguments that may
+        follow. Raises Cut."""
         block = reading.block
         start, is_text = skipped(block, at), allowed is not None and bool(allowed.texts)
         if allowed is None or not is_text:
@@ -141,11 +148,12 @@ class Tags:
             else:
                 if match := self._close.match(block, end):
                     return value, match.end()
+                following = skipped(block, end)
+                if self.end and not is_text and (self._key.match(block, following) or self._end.match(block, following)):
+                    return value, following
                 reading.unsure |= UNFINISHED.fullmatch(block, end) is not None
-        end = block.find(self._bare_close, at)
-        if end < 0:
-            raise Cut(needs=self._bare_close)
-        text, after = self._stripped(block[at:end]), end + len(self._bare_close)
+        end, after = self._text_end(reading, at, others)
+        text = self._stripped(block[at:end])
         if allowed is None or not is_text:
             return _untyped(text), after
         word = text.strip()
@@ -155,6 +163,20 @@ class Tags:
         if word in LITERALS and allowed.may_be("null" if LITERALS[word] is None else "boolean"):
             return LITERALS[word], after
         return text, after
+
+    def _text_end(self, reading: _Reading, at: int, others: set[str]) -> tuple[int, int]:
+        """Where a text ends, and what comes behind it begins. Raises Cut."""
+        block = reading.block
+        end = block.find(self._bare_close, at)
+        if self.end and others:  # the tag is missing where the only mention of another argument comes first
+            for key in self._key.finditer(block, at, end if end >= 0 else len(block)):
+                if key[1].strip() in others and block.count(key[0].rstrip()) == 1 and block[key.start() - 1] == "\n":
+                    return key.start() - (not self._lines), key.start()
+        if end < 0 and reading.last and self.end and (end := block.rfind(self.end.strip(), at)) >= 0:
+            return end - (not self._lines and block[end - 1] == "\n"), end
+        if end < 0:
+            raise Cut(needs=self._bare_close)
+        return end, end + len(self._bare_close)
 
     def _stripped(self, text: str) -> str:
         """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
@@ -187,17 +209,30 @@ class Tags:
 
     def _written_call(self, tool: Tool, arguments: Schema, mark: Mark, rules: list[str], terminals: dict[str, str]) -> str:
         head = _marked(self.call.format(_name(tool.name, tool.name)), mark)
+        keys = {name: _marked(self.key.format(_name(name, tool.name)), mark) for name in arguments["properties"]}
         parts = [
-            (
-                f"{_marked(self.key.format(_name(name, tool.name)), mark)} {self._written(schema, tool, mark, terminals)}",
-                name in arguments["required"],
-            )
+            (f"{keys[name]} {self._written(schema, tool, mark, terminals)}", name in arguments["required"])
             for name, schema in arguments["properties"].items()
         ]
-        inner, more = in_any_order(f"arguments_{len(rules)}", parts)
-        rules += more
         end = _marked(self.end.strip(), mark)
-        return f"({head} {inner} {end})".replace("  ", " ")
+        cut = self._cut(terminals) if end else ""
+        cuts = [
+            f"{keys[name]} {cut}" if self._is_free(argument_of(schema, tool.parameters)) else ""
+            for name, schema in arguments["properties"].items()
+        ]
+        inner, more = in_any_order(f"arguments_{len(rules)}", parts, end, cuts if cut else ())
+        rules += more
+        return f"({head} {inner})".replace("  ", " ")
+
+    def _is_free(self, allowed: Argument) -> bool:
+        """Whether an argument may be any text."""
+        return any(not set(text) - {"type"} for text in allowed.texts) and not any("enum" in text for text in allowed.texts)
+
+    def _cut(self, terminals: dict[str, str]) -> str:
+        """A text that is not ended before its call ends, and what follows."""
+        without, end = escaped(self._bare_close), escaped(self.end.strip())
+        terminal = f"(/{ANY}/ & ~/{ANY}{without}{ANY}/ & /{ANY}{end}{ANY}/)"
+        return terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
 
     def _written(self, schema: Any, tool: Tool, mark: Mark, terminals: dict[str, str]) -> str:
         """A value in the grammar, with the tag that ends it: a text stands as it is."""
@@ -208,19 +243,27 @@ class Tags:
         )
         if not bare:
             whole: Schema = dict(schema) if isinstance(schema, Mapping) else {}
-            return f"{self._plain(whole, tool, terminals) if number_terminal(whole) else inline(schema, tool.parameters)} {close}"
+            value = self._plain(whole, tool, terminals) if number_terminal(whole) else inline(schema, tool.parameters)
+            return f"{value} {self._optional(mark)}"
         is_token, ways = close != literal(self.close), list[str]()
         for text in bare:
             if "enum" in text:
-                ways.append(f"({' | '.join(map(literal, text['enum']))}) {close}")
+                ways.append(f"({' | '.join(map(literal, text['enum']))}) {self._optional(mark)}")
                 continue
             terminal = self._terminal(text, "" if is_token else self.close)
             assert terminal is not None  # it is bare
             name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
             ways.append(f"{name} {close}" if is_token else name)
         if not any(set(text) <= {"type"} for text in bare):  # else the text may be anything that JSON may be
-            ways += [f"{self._plain(each, tool, terminals)} {close}" for each in (*rest, *allowed.others)]
+            ways += [f"{self._plain(each, tool, terminals)} {self._optional(mark)}" for each in (*rest, *allowed.others)]
         return f"({' | '.join(dict.fromkeys(ways))})"
+
+    def _optional(self, mark: Mark) -> str:
+        """The tag behind a value that is no text, which may be missing."""
+        if not self.end:
+            return _marked(self.close, mark)
+        tag = _marked(self.close.removeprefix("\n"), mark)
+        return f'"\\n" ({tag})?' if self._lines else f'({tag} | "\\n")?'
 
     def _plain(self, schema: Schema, tool: Tool, terminals: dict[str, str]) -> str:
         """A value that is no text."""

@@ -41,7 +41,7 @@ def text_terminal(schema: Mapping[str, Any], *, without: str, end: str = "", lin
     """
     if set(schema) - SILENT - ENFORCED or schema.get("format", "unknown") not in FORMATS:
         return None
-    parts = [f"/{ANY}/", f"~/{ANY}{_escaped(without)}{ANY}/", *([] if lined else [f"~/\\n{ANY}\\n/"])]
+    parts = [f"/{ANY}/", f"~/{ANY}{escaped(without)}{ANY}/", *([] if lined else [f"~/\\n{ANY}\\n/"])]
     for expression in filter(None, (schema.get("pattern"), FORMATS[schema["format"]] if "format" in schema else None)):
         pattern = _anchored(expression)
         if pattern is None:
@@ -69,5 +69,5 @@ def _anchored(pattern: str) -> str | None:
     return ("" if first else ANY) + f"({found})" + ("" if last else ANY)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     return re.sub(r'([^\w\s<>=";:,!@#%&\x80-\U0010ffff-])', r"\\\1", text)

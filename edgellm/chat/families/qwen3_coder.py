@@ -19,6 +19,7 @@ FORMAT = Format(
     bare_texts=True,
     first="<",
     partial=TAGS.partial,
+    parse_last=TAGS.parse_last,
     ends=("</function>",),
     bare=("<function={}>", "</function>"),
 )
