@@ -12,8 +12,7 @@ from edgellm.ops.dense import add
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks whose heads are normalised and rotated in part; a dense layer first, then experts. The last layers draft."""
     dense = leading_dense(keys)
-    experts = experts_of(keys, gating="sigmoid", normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
     rope = model.rope("neox")
     drafting = drafting_layers(g, keys)
     x = model.embed()

@@ -14,8 +14,7 @@ from edgellm.ops.dense import add
 def build(keys: Keys, g: Builder, *, style: Literal["norm", "neox"] = "norm") -> None:
     """Pre-norm blocks of rotated attention, softmax routing and shared experts. `style`: of rotation."""
     dense = leading_dense(keys)
-    experts = experts_of(keys, normalise=False)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, normalise=False))
     rope, x = model.rope(style), model.embed()
     for layer in model.layers():
         x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))

@@ -11,8 +11,7 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; after the first layers every `interleave_moe_layer_step`-th has experts."""
-    experts = experts_of(keys, normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, normalise=True))
     dense, period = leading_dense(keys), keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS, default=1)
     rope, x = model.rope("norm"), model.embed()
     for layer in model.layers():

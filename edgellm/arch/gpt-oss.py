@@ -18,8 +18,7 @@ PERIOD = 2  # every second layer sees everything
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks with biases everywhere; routing by softmax over the chosen experts."""
     window = sliding_window(keys)
-    experts = replace(experts_of(keys, normalise=True), clamp=LIMIT)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=replace(experts_of(keys, normalise=True), clamp=LIMIT))
     rope = replace(model.rope("neox"), yarn_whole_pairs=False)
     sliding = sliding_layers(keys, PERIOD)
     x = model.embed()

@@ -12,8 +12,7 @@ from edgellm.ops.rope import rope
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention and a mixture of experts."""
-    experts = experts_of(keys, normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, normalise=True))
     turn = model.rope("neox")
     x = model.embed()
     for layer in model.layers():

@@ -11,8 +11,7 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; the tensors say which layers have experts. The last ones draft."""
-    experts = experts_of(keys, gating="sigmoid", normalise=True, shared=1)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True, shared=1))
     drafting = drafting_layers(g, keys)
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers(drafting):

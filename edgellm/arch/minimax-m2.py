@@ -11,8 +11,7 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of partly rotated attention and a mixture of experts."""
-    experts = experts_of(keys, gating="sigmoid", normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))

@@ -11,8 +11,7 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of rotated attention and a mixture of experts, whose weights need not sum to 1."""
-    experts = experts_of(keys, normalise=False)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, normalise=False))
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))

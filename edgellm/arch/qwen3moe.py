@@ -11,8 +11,7 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Qwen3's blocks, with a mixture of experts as their feed-forward."""
-    experts = experts_of(keys, normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, normalise=True))
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
