@@ -127,7 +127,7 @@ class Generation:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with an answer under a schema with `strict=False`; None where nothing is."""
+        """The fault of an answer under a schema with `strict=False`; None without one."""
         return self.check(self.text) if self.check is not None and self.stop_reason == "eog" and not self.tool_calls else None
 
     @property

@@ -111,7 +111,7 @@ def arguments_for(function: Function, arguments: Mapping[str, Any]) -> dict[str,
 
 
 def result_text(name: str, found: object) -> str:
-    """What a tool has returned, as the model reads it. Raises OptionError for what JSON cannot hold."""
+    """The result of a tool, as the model reads it. Raises OptionError for what JSON cannot hold."""
     if isinstance(found, str):
         return found
     try:

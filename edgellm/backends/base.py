@@ -1,4 +1,4 @@
-"""What every back end offers: what a model needs, prepare it once, then one call per step."""
+"""The interface of back ends: the memory that a model needs, `prepare` once, then one call per step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def never() -> bool:
 
 
 class State(Protocol):
-    """What one conversation keeps between steps (keys, values, recurrent states), owned by a back end."""
+    """The memory of one conversation between steps (keys, values, recurrent states), owned by a back end."""
 
     @property
     def nbytes(self) -> int:
@@ -192,7 +192,7 @@ class StepTimes:
 
     @property
     def coverage(self) -> float:
-        """What part of the step `kinds` add up to."""
+        """The part of the step that `kinds` add up to."""
         return sum(kind.seconds for kind in self.kinds) / self.seconds
 
 
@@ -234,7 +234,7 @@ class Executable(Protocol):
     def new_state(self) -> State: ...
 
     def load_state(self, file: BinaryIO) -> State:
-        """What `State.save` wrote, of an executable with the same layout and KV type. Raises ValueError for anything else."""
+        """The state that `State.save` wrote, of an executable with the same layout and KV type. Raises ValueError for anything else."""
         ...
 
     def submit(self, batch: StepBatch) -> Pending:
@@ -321,7 +321,7 @@ class Backend(Protocol):
         ...
 
     def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
-        """What running an optimised graph takes. Raises Unsupported."""
+        """The memory for running an optimised graph. Raises Unsupported."""
         ...
 
     def start(self) -> None:
@@ -335,7 +335,7 @@ class Backend(Protocol):
         ...
 
     def looks(self) -> Mapping[str, Callable[[], Finding]]:
-        """What `edgellm doctor` looks at, by name. A look may raise EdgeError or OSError."""
+        """The checks of `edgellm doctor`, by name. A look may raise EdgeError or OSError."""
         ...
 
 

@@ -37,7 +37,7 @@ def _embedded(graph: Graph) -> Value:
 
 
 def _layer_output(graph: Graph, layer: int) -> Value:
-    """What the layer of this number, and all before it, made of the rows."""
+    """The rows after the layer of this number."""
     norm = f"blk.{layer}.attn_norm.weight"
     return next(node.inputs[0] for node in graph.nodes if norm in node.weights)
 

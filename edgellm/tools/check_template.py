@@ -1,4 +1,4 @@
-"""What a model's chat template makes of the conversations that clients send, and how edgellm gets round what it refuses."""
+"""Tries a chat template with the conversations that clients send, and names the ways around its refusals."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class CallGrammars:
             done = at + max(1, len(opener))  # it is no call of these tools
 
     def _matcher(self, name: str, there: str) -> Matcher | None:
-        """What follows the text of a call in its grammar, None where it does not fit."""
+        """The continuation of a call's text in its grammar, None where it does not fit."""
         matcher = self._tree().matcher(self._grammars[name])
         tokens = self._tokens(there.encode("latin-1").decode(errors="replace"))
         return None if matcher.is_error() or matcher.try_consume_tokens(tokens) < len(tokens) else matcher

@@ -17,7 +17,7 @@ NUMPY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")  # name : t
 
 
 class Docstring(NamedTuple):
-    """What a docstring says."""
+    """A docstring's summary and parameters."""
 
     summary: str  # the paragraphs before the sections
     arguments: dict[str, str]

@@ -112,7 +112,7 @@ def _indent(asked: object) -> int | None:
 
 
 def checker(schema: Mapping[str, Any], parse: Callable[[str], Any]) -> Callable[[str], str | None]:
-    """What is wrong with an answer under a schema; jsonschema says so where it is installed."""
+    """The fault of an answer under a schema; jsonschema says so where it is installed."""
 
     def check(text: str) -> str | None:
         try:

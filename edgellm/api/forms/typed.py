@@ -99,7 +99,7 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def as_json_value(value: object) -> Any:
-    """What json.dumps writes for a value that JSON has no word for: its fields, its members or a text."""
+    """The JSON of a value that json.dumps does not know: its fields, its members or a text."""
     if callable(dump := getattr(value, "model_dump", None)):  # a Pydantic model
         return dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -206,7 +206,7 @@ def _message(turn: dict[str, str]) -> dict[str, Any]:
 
 
 def _gone(path: str) -> dict[str, str]:
-    """What stands for a picture of a saved chat that is not on the disk any more."""
+    """A placeholder for a picture of a saved chat that is no longer on the disk."""
     return {"type": "text", "text": f"({os.path.basename(path)}, a picture that is gone)\n"}
 
 
