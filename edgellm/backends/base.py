@@ -234,7 +234,7 @@ class Executable(Protocol):
     def new_state(self) -> State: ...
 
     def load_state(self, file: BinaryIO) -> State:
-        """The state that `State.save` wrote, of an executable with the same layout and KV type. Raises ValueError for anything else."""
+        """The state that `State.save` wrote, of an executable with the same layout and KV type. Raises ValueError for others."""
         ...
 
     def submit(self, batch: StepBatch) -> Pending:

@@ -108,7 +108,7 @@ def is_pydantic(given: object) -> bool:
 
 
 def reader_of(given: object) -> Callable[[str], Any]:
-    """A function from an answer under a schema to its value: an instance of a Pydantic model or what a TypeAdapter holds, in lists and
+    """A function from an answer to its value: an instance of a Pydantic model or what a TypeAdapter holds, in lists and
     mappings as well, else what JSON gives."""
     if is_pydantic(given):
         return given.model_validate_json  # type: ignore[attr-defined, no-any-return]  # is_pydantic has looked
