@@ -725,7 +725,7 @@ def test_faulty_tools_are_refused(tools: Any, error: type[Exception]) -> None:
         ({"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}, []),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["oneOf"]),
         ({"type": "string", "if": {"const": "a"}, "then": {"minLength": 1}}, ["if", "then"]),
-        ({"type": "object", "propertyNames": {"pattern": "^a"}}, ["propertyNames"]),
+        ({"type": "object", "propertyNames": {"pattern": "^a"}}, []),
         ({"type": "object", "properties": {"a": {}}, "dependentRequired": {"a": ["b"]}}, ["dependentRequired"]),
     ],
 )
@@ -766,5 +766,5 @@ def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
     with pytest.raises(OptionError, match="max_rounds"):
         model.chat(ASK, tools=[weather], run_tools=True, max_rounds=0)
     model._loaded.template = ChatTemplate("{{ messages[0].content }}")
-    with pytest.raises(TemplateError, match="no tools"):
+    with pytest.raises(TemplateError, match="support tools"):
         model.chat(ASK, tools=[weather])

@@ -139,5 +139,6 @@ def call_grammar(format: Format, tools: Sequence[Tool], mark: Mark, *, once: boo
     marks = (*format.markers, *format.unseen, *format.openers, *format.closers)
     end = f" CALL_SPACE? ({' | '.join(mark(closer) for closer in closers)})?" if closers else ""
     openers = " | ".join(marked(opener, marks, mark) for opener in format.openers)
-    begin = "" if format.whole_body else f"({openers}) CALL_SPACE? "
+    space = "" if any(opener.endswith("=") for opener in format.openers) else "CALL_SPACE? "  # a name follows at once
+    begin = "" if format.whole_body else f"({openers}) {space}"
     return "\n".join([f"start: {begin}{body}{end}", *([CALL_SPACE] if begin or end else []), rules]).strip() + "\n"

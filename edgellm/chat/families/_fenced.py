@@ -60,5 +60,5 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     kind = optional_pair("type", literal('"function"'), first=True)
-    calls = [called(tool, key, before=kind) for tool in tools for key in KEYS]
+    calls = [called(tool, key, before=kind, turned=False) for tool in tools for key in KEYS]
     return f"(/```[a-z_]*[ \\n]{{0,4}}/)? ({' | '.join(calls)})"

@@ -187,11 +187,12 @@ def _pair(key: str, value: str) -> str:
     return f'{literal(json.dumps(key, ensure_ascii=False))} JSON_SPACE? ":" JSON_SPACE? {value}'
 
 
-def called(tool: Tool, key: str, *, name: str = "name", before: str = "", after: str = "") -> str:
-    """A call as a JSON object in a grammar: its name and its arguments, in either order; `before`, `after`: pairs around them."""
+def called(tool: Tool, key: str, *, name: str = "name", before: str = "", after: str = "", turned: bool = True) -> str:
+    """A call as a JSON object in a grammar: its name and its arguments; `turned`: also the other way round; `before` and `after`:
+    pairs around them."""
     told, given = _pair(name, literal(json.dumps(tool.name, ensure_ascii=False))), _pair(key, arguments(tool))
     comma = 'JSON_SPACE? "," JSON_SPACE?'
-    both = f"({told} {comma} {given}{after} | {given} {comma} {told})"
+    both = f"({told} {comma} {given}{after}{f' | {given} {comma} {told}' if turned else ''})"
     return f'("{{" JSON_SPACE? {before}{both} JSON_SPACE? "}}")'
 
 

@@ -12,7 +12,7 @@ from edgellm.chat.tools import Call, ToolCall
 DECODER = json.JSONDecoder()
 SPACE = re.compile(r"\s*")
 UNFINISHED = re.compile(  # a number, a word or an escape that may go on, or nothing
-    r"\\\w{0,5}|[-+.\deE]{0,9}|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|N(?:a)?|-?I\w{0,8}"
+    r"\\\w{0,5}|u?[0-9a-fA-F]{0,4}|[-+.\deE]{0,9}|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|N(?:a)?|-?I\w{0,8}"
 )
 
 
