@@ -103,6 +103,14 @@ class VisionKeys(Keys):
             raise self.bad(key, "has a deviation that is not above 0")
         return red, green, blue
 
+    def rows(self, tensor: str) -> int:
+        """Rows of a matrix. Raises BadTensorInfo, ShapeMismatch."""
+        if not self.has_tensor(tensor):
+            raise BadTensorInfo(
+                "the encoder needs this tensor and the file lacks it; get a complete file", file=self.file, field=tensor
+            )
+        return super().rows(tensor)
+
     def scalar(self, name: str, default: float) -> float:
         """The number that a tensor of one value holds."""
         tensor = self._gguf.tensors.get(name)

@@ -24,7 +24,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     x = merge_rows(g, x, count)
     if "mm.input_norm.weight" in tensors:
         x = layer_norm(g, x, "mm.input_norm", EPS)
-    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight") if "mm.1.weight" in tensors else 1, keys.n_out))
+    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

@@ -26,7 +26,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
         x = matmul(g, x, "mm.patch_merger", n)
     else:
         x = merge_rows(g, x, count)
-    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight") if "mm.1.weight" in tensors else 1, keys.n_out))
+    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

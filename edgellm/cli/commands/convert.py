@@ -34,6 +34,9 @@ def convert(
     pre: Annotated[
         str | None, typer.Option("--pre", metavar="NAME", show_default=False, help="The pre-tokenizer, if it is not recognised.")
     ] = None,
+    mmproj: Annotated[
+        bool, typer.Option("--mmproj", help="Write the model's image encoder, a projector file (F32, F16, BF16 or Q8_0).")
+    ] = False,
     lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter; write a GGUF adapter.")] = False,
     base: Annotated[
         Path | None,
@@ -55,13 +58,18 @@ def convert(
     from edgellm.errors import OptionError
     from edgellm.tools.convert import convert as convert_folder
     from edgellm.tools.hf_lora import convert_lora
+    from edgellm.tools.hf_projector import convert_projector
     from edgellm.tools.places import check_out
 
+    if mmproj and (lora or pre is not None):
+        raise OptionError("--mmproj writes an image encoder alone; leave --lora and --pre out")
     if base is not None and not lora:
         raise OptionError("--base belongs to an adapter: give --lora too")
     check_out(out, [], force=force)
     with ProgressLine(f"converting {folder}") as progress:
-        if lora:
+        if mmproj:
+            done = convert_projector(folder, out, type_name=type_)
+        elif lora:
             done = convert_lora(folder, out, base=base, type_name=type_)
         else:
             done = convert_folder(folder, out, type_name=type_, pre=pre, progress=progress)
