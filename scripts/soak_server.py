@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import psutil
 
 MOST_STOP, MOST_ANSWER = 2.0, 2.0  # seconds
-MOST_GROWTH = 1.05  # of the RSS, between the rounds after the first
+MOST_GROWTH = 1.05  # of the RSS after the first round, in which kernels for steps of all sizes are met
 TEXTS = ("What is edgellm?", "Name three rivers.", "How do I install a model?", "Hello")
 
 
@@ -144,7 +144,7 @@ async def _leave(server: Server, asked: argparse.Namespace, body: Callable[[], d
             freed.append(time.monotonic() - since)
         found.append(server.resources())
     print(f"  {asked.disconnects} disconnects; all places free within {max(freed):.2f} s; {_rounds(found)}")
-    assert found[-1][0] <= MOST_GROWTH * found[0][0]
+    assert found[-1][0] <= MOST_GROWTH * found[1][0]
 
 
 async def many(server: Server, asked: argparse.Namespace) -> None:
@@ -172,7 +172,7 @@ async def many(server: Server, asked: argparse.Namespace) -> None:
         await asyncio.gather(*(worker(asked.requests // 64) for _ in range(16)))
         found.append(server.resources())
     print(f"  {sum(statuses.values())} requests: {statuses}; {_rounds(found)}")
-    assert set(statuses) <= {200, 400, 404, 429} and found[-1][0] <= MOST_GROWTH * found[0][0]
+    assert set(statuses) <= {200, 400, 404, 429} and found[-1][0] <= MOST_GROWTH * found[1][0]
 
 
 async def stop(server: Server, asked: argparse.Namespace) -> None:
