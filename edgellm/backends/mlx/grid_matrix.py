@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from edgellm.backends.mlx import device
-from edgellm.backends.mlx.matrices import PIECE, Array, Picked
+from edgellm.backends.mlx.matrices import PIECE, Array, Picked, side_by_side
 from edgellm.backends.mlx.metal_source import HEADER, INPUTS, LANES, source
 from edgellm.backends.mlx.octets import DEFINITIONS, OCTETS, Number, points
 from edgellm.formats.codecs import CODECS
@@ -79,8 +79,7 @@ class Grid:
         if self._kernel and len(x) <= FEW:
             return product(self._raw, self._kind, x, mx.zeros((len(x),), mx.uint32), len(self._raw))
         x, step = x.astype(self._type), max(1, PIECE // self._columns)
-        pieces = (self._raw[at : at + step] for at in range(0, len(self._raw), step))
-        return mx.concatenate([(x @ self._decoded(piece).T).astype(mx.float32) for piece in pieces], axis=-1)
+        return side_by_side(x, (self._decoded(self._raw[at : at + step]) for at in range(0, len(self._raw), step)))
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         n, rows = experts.size, picked.stop - picked.start

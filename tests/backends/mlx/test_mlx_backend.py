@@ -132,6 +132,15 @@ def test_sixteen_bit_products_as_on_a_gpu(quant: str) -> None:
 
 
 @pytest.mark.parametrize("quant", [*TRAITS, *SUPERBLOCKS, *DEFINITIONS, "MXFP4", "NVFP4", "F32", "F16", "BF16"])
+def test_many_rows_get_the_products_of_few(quant: str) -> None:
+    rng = np.random.default_rng(4)
+    matrix = load_matrix(a_weight(quant, rng.standard_normal((24, 256)).astype(np.float32)), half=False)
+    x = mx.array(rng.standard_normal((40, 256)).astype(np.float32))
+    few = mx.concatenate([matrix(x[at : at + 8]) for at in range(0, 40, 8)])
+    assert error(np.array(matrix(x)), np.array(few)) < 1e-5
+
+
+@pytest.mark.parametrize("quant", [*TRAITS, *SUPERBLOCKS, *DEFINITIONS, "MXFP4", "NVFP4", "F32", "F16", "BF16"])
 def test_bytes_are_as_announced(quant: str) -> None:
     """What `estimate` counts before loading is what MLX holds afterwards (but the signs of halves, 4 bytes a column)."""
     weight = a_weight(quant, np.ones((64, 512), np.float32))
