@@ -18,9 +18,10 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.api.tools import toolbox
+from edgellm.chat.families import CallSplitter
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.tools import Tool
+from edgellm.chat.tools import CallDelta, Tool
 from edgellm.errors import TemplateError
 
 SIZES = (1, 3, 1000)
@@ -40,6 +41,7 @@ UNITS = {  # one argument in the calls of X_CALLS
     **dict.fromkeys(("deepseek-v3.2", "deepseek-v4"), dsml('<@parameter name="x" string="false">1</@parameter>\n')),
 }
 NAMES = sorted(X_CALLS)
+WHOLE_DELTAS = ("apertus", "deepseek-v3.2", "deepseek-v4", "gemma", "lfm2", "pythonic")  # one delta, when the call is complete
 
 
 def call(name: str, pairs: Sequence[tuple[str, Any]], text: str | None = None) -> str:
@@ -172,3 +174,15 @@ def test_the_tag_behind_a_value_may_be_missing(name: str, size: int) -> None:
         assert text != whole and accepts(format, [TOOL], f"Well.\n{text}"), text
         shown, calls = split(name, f"Well.\n{text}", size, [TOOL])
         assert [each.arguments for each in calls] == [wanted] and shown.strip() == "Well.", (text, shown)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WHOLE_DELTAS])
+def test_calls_stream_while_they_are_written(name: str) -> None:
+    """The name once, then pieces of the arguments, which together are their JSON."""
+    text, splitter = call(name, [*ARGUMENTS.items()]), CallSplitter(BY_NAME[name], [TOOL])
+    if BY_NAME[name].splitter is not None:
+        splitter = BY_NAME[name].splitter(BY_NAME[name], [TOOL])  # type: ignore[assignment]
+    steps = [splitter.segments(letter) for letter in text] + [splitter.rest()]
+    told = [each for step in steps for each in step if isinstance(each, CallDelta)]
+    assert len(told) > 2 and {each.name for each in told} == {"f"} and len({each.id for each in told}) == 1
+    assert json.loads("".join(each.arguments for each in told)) == ARGUMENTS

@@ -11,7 +11,7 @@ from edgellm.chat.families._reading import DECODER, skipped
 from edgellm.chat.tools import Tool
 
 HEAD = re.compile(
-    r'[\s\[{]*(?:"type"\s*:\s*"function"\s*,\s*)?"(?:tool_)?name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
+    r'[\s\[{]*(?:"(?:type|tool_call_id)"\s*:\s*"[^"]*"\s*,\s*)?"(?:tool_)?name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
     r'\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
 ENDING_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
@@ -70,3 +70,13 @@ def arguments_of(name: str, block: str, at: int) -> Partial | None:
     except (ValueError, RecursionError):
         pass
     return Partial(name, arguments, unfinished)
+
+
+def headed(head: Callable[[Sequence[Tool]], str]) -> Read:
+    """Reads a call whose arguments are JSON behind a head, by a regular expression of it that has the name in a group."""
+
+    def read(block: str, tools: Sequence[Tool]) -> Partial | None:
+        match = re.match(head(tools), block)
+        return arguments_of(next(filter(None, match.groups())), block, match.end()) if match else None
+
+    return read

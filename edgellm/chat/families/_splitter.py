@@ -69,7 +69,7 @@ class CallSplitter:
         if block is None or read is None or len(block) < self._looked + max(1, self._looked // 64):
             return
         self._looked = len(block)
-        in_body = self._format.keeps_opener and self._format.keeps_closer
+        in_body = self._format.whole_body
         partial = read(block if in_body else block[len(self._opener) :], self._tools)
         if partial is None or all(tool.name != partial.name for tool in self._tools):
             return

@@ -83,5 +83,6 @@ FENCED_FORMAT = Format(
     ("```",),
     body=fenced_body,
     ends=("]",),
+    partial=of_json,
     write=fenced_write,
 )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from edgellm.chat.families import _partial
 from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Call, Tool
@@ -40,6 +41,16 @@ def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 FORMAT = Format(
-    "deepseek-v3.1", ((OPEN,),), (OPEN,), parse, (CLOSE,), markers=MARKERS, body=body, first="<", ends=(END,), bare=(BEGIN, END)
+    "deepseek-v3.1",
+    ((OPEN,),),
+    (OPEN,),
+    parse,
+    (CLOSE,),
+    markers=MARKERS,
+    body=body,
+    first="<",
+    ends=(END,),
+    bare=(BEGIN, END),
+    partial=_partial.headed(lambda tools: HEAD.format(named(tools, r"[^\s<]+?"))),
 )
 FENCED_FORMAT = replace(FORMAT, name="deepseek-v3", detects=((OPEN, "```json"),), body=fenced_body)

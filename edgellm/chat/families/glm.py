@@ -22,5 +22,6 @@ FORMAT = Format(
     bare_texts=True,
     ends=("</arg_value>",),
     continues="<arg_key>",
+    partial=TAGS.partial,
 )
 CLOSE_FORMAT = replace(FORMAT, name="glm-4.7", detects=(("</arg_key><arg_value>", "<tool_call>"),), body=CLOSE_TAGS.body)

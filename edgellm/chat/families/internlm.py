@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.families import _lists
 from edgellm.chat.families._format import Format, Mark, called
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.families._reading import skipped
 from edgellm.chat.tools import Call, Tool
 
@@ -32,4 +33,5 @@ FORMAT = Format(
     body=body,
     first="<",
     ends=("}",),
+    partial=lambda block, tools: of_json(block.lstrip().removeprefix(PLUGIN), tools),
 )

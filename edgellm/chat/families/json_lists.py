@@ -98,4 +98,5 @@ XLAM = Format(
     shows='"{}"',
     body=_lists.body,
     ends=("]", "}"),
+    partial=of_json,
 )

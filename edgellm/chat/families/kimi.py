@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
+from edgellm.chat.families import _partial
 from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Tool, ToolCall
@@ -49,4 +50,5 @@ FORMAT = Format(
     first="<",
     ends=(END,),
     bare=(BEGIN, END),
+    partial=_partial.headed(lambda tools: (HEAD % named(tools, r"[^\s<]+?")).replace(r"(?::(\d+))?", r"(?::\d+)?")),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgellm.chat.families._format import Format, Mark, called, literal, optional_pair
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.families._reading import decoded
 from edgellm.chat.tools import Call, Tool, call_of
 
@@ -49,4 +50,5 @@ FORMAT = Format(
     markers=(TAG,),
     body=body,
     ends=("}",),
+    partial=lambda block, tools: of_json(block.removeprefix(TAG), tools),
 )

@@ -9,6 +9,8 @@ from dataclasses import replace
 from edgellm.chat.families._format import Format, Mark, arguments, called, literal, named, optional_pair
 from edgellm.chat.families._headed import headed
 from edgellm.chat.families._lists import parse_one
+from edgellm.chat.families._partial import headed as headed_partial
+from edgellm.chat.families._partial import of_json
 from edgellm.chat.tools import Call, Tool, call_of
 
 NAMED = r"\s*(?:\[TOOL_CALLS\])?\s*(%s)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*"
@@ -43,5 +45,12 @@ FORMAT = Format(
     markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     body=body,
     ends=("]", "}"),
+    partial=of_json,
 )
-NAMED_FORMAT = replace(FORMAT, name="mistral-named", detects=(("[TOOL_CALLS]", "[ARGS]"),), body=named_body)
+NAMED_FORMAT = replace(
+    FORMAT,
+    name="mistral-named",
+    detects=(("[TOOL_CALLS]", "[ARGS]"),),
+    body=named_body,
+    partial=headed_partial(lambda tools: NAMED % named(tools)),
+)
