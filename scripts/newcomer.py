@@ -124,6 +124,26 @@ VISITS = (
     Visit("convert-missing", "convert nowhere out.gguf"),
     Visit("quantize-missing", "quantize nothing.gguf out.gguf Q4_K_M"),
     Visit("last-model", "chat", ("/model", "/model guide", "/model nothing", "/quit")),
+    # --- the second day: resuming, another model, a long file, names and types of other programs
+    Visit("first-chat", GUIDE, ("how do I get a bigger model?", "/save rivers", "/quit")),
+    Visit("resume", "chat --continue", ("and which fits 8 GB?", "/undo", "/context", "/quit")),
+    Visit("resume-picker", "chat --resume", ("1", "/quit")),
+    Visit("resume-other-context", "chat --resume rivers --context 512", ("/context", "/quit")),
+    Visit("sessions", "sessions list"),
+    Visit("sessions-show", "sessions show rivers"),
+    Visit("real-model", "pull smollm2-135m"),
+    Visit(
+        "two-models",
+        "chat smollm2-135m --temp 0",
+        ("Where is the Eiffel Tower?", "/model guide", "hello", "/model smollm2-135m", "/quit"),
+    ),
+    Visit("long-file", GUIDE + " --context 512", ("/file ~/long.txt", "/file", "/context", "/quit")),
+    Visit("second-list", "list"),
+    Visit("wrong-type", "pull qwen3-0.6b:q4km"),
+    Visit("quantize-type", "quantize guide out.gguf q4km"),
+    Visit("check-template", "check-template smollm2-135m"),
+    Visit("banned", 'run smollm2-135m "Where is the Eiffel Tower?" --ban Paris -n 20 --temp 0'),
+    Visit("suffix", 'run guide "def f(x):" --suffix "return y"'),
 )
 
 
@@ -212,6 +232,7 @@ def main() -> int:
     asked = parser.parse_args()
     home = asked.folder.resolve() / "home"
     home.mkdir(parents=True, exist_ok=True)
+    (home / "long.txt").write_text("the river and the sea\n" * 2000, encoding="utf-8")
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     faults = list[str]()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored, which is inherited
