@@ -371,7 +371,6 @@ PLAIN = [
     "<tool_call>f\n<arg_key>x</arg_key></tool_call>",
     "<tool_call><arg_key>x</arg_key><arg_value>1</arg_value></tool_call>",
     "<seed:tool_call>none</seed:tool_call>",
-    "<seed:tool_call><function=f><parameter=x>1</function></seed:tool_call>",
     "<minimax:tool_call>\n</minimax:tool_call>",
     "<tool_call>f <arg_key>" * 5000,
     '<minimax:tool_call><invoke name="f">' + '<parameter name="a">' * 5000,

@@ -84,7 +84,7 @@ def test_the_plan_of_a_header_is_the_plan_of_the_model(arch: str, tmp_path: Path
         executable = model.engine.check()
         assert isinstance(executable, CpuExecutable)
         assert need.kv == model.info.kv_bytes == full_state(executable).nbytes
-        assert need.work == executable.work_bytes + sum(array.nbytes for array in executable._plan.kept)
+        assert need.work == executable._plan.nbytes > executable.work_bytes
     assert 0 < need.weights <= path.stat().st_size and need.total == need.allocated + need.weights
 
 

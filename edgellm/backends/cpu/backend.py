@@ -42,7 +42,7 @@ class CpuBackend:
             threads=options.threads,
             threads_batch=options.threads_batch,
         )
-        work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
+        work = plan.nbytes
         kv = options.parallel * kv_bytes(layout, options.kv_type)
         return BackendNeed(_resident_weights(header, graph, layout.context), kv, work)
 

@@ -135,6 +135,11 @@ class PlanBuilder:
         """Whether its steps bring patches of images."""
         return bool(self._brought)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its buffers, and of the arrays that its records have addresses of."""
+        return self.arena.nbytes + sum(array.nbytes for array in (*self.kept, *self._refilled))
+
     def release_buffers(self) -> None:
         """Give back the pages of all values, of what steps bring, and of scratch."""
         for block in (*self.arena.blocks, *self._refilled):

@@ -20,7 +20,7 @@ from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX
-from edgellm.graph import Graph, RopeSpec
+from edgellm.graph import Graph, Node, RopeSpec
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import WeightUse, state_of, weight_uses
@@ -29,7 +29,12 @@ from edgellm.rope import cos_sin, frequencies
 from edgellm.weights import Weight, WeightStore
 
 Floats = npt.NDArray[np.float32]
-APART = frozenset(name for name, spec in DECLARED.items() if spec.effect or spec.rows == "S")  # ops that take one conversation
+
+
+def _takes_one(node: Node) -> bool:
+    """Whether an op has states, so that it takes one conversation at a time."""
+    spec = DECLARED[node.op]
+    return bool(spec.effect) or spec.rows == "S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,7 @@ class Walk:
                 done.append(None)
                 continue
             x = [done[value] for value in node.inputs]
-            if len(own) == 1 or node.op not in APART:
+            if len(own) == 1 or not _takes_one(node):
                 done.append(OPS[node.op](self._weights, step, node, x))
                 continue
             found = []

@@ -86,7 +86,7 @@ class Tags:
             return None
         name = head[1].strip()
         reading, arguments = _Reading(block, tools), dict[str, Any]()
-        with suppress(Cut):
+        with suppress(ValueError, RecursionError):
             self._arguments(reading, head.end(), name, arguments)
         return Partial(name, arguments)
 
@@ -152,6 +152,8 @@ class Tags:
                 if self.end and not is_text and (self._key.match(block, following) or self._end.match(block, following)):
                     return value, following
                 reading.unsure |= UNFINISHED.fullmatch(block, end) is not None
+        if is_text and allowed is not None and (named := self._one_of(block, at, allowed)):
+            return named
         end, after = self._text_end(reading, at, others)
         text = self._stripped(block[at:end])
         if allowed is None or not is_text:
@@ -163,6 +165,19 @@ class Tags:
         if word in LITERALS and allowed.may_be("null" if LITERALS[word] is None else "boolean"):
             return LITERALS[word], after
         return text, after
+
+    def _one_of(self, block: str, at: int, allowed: Argument) -> tuple[str, int] | None:
+        """The text of an enum that stands there, and where it ends, before a tag: its own, the next key or the end of the call."""
+        at += self._lines and block.startswith("\n", at)
+        for value in sorted((value for text in allowed.texts for value in text.get("enum", ())), key=len, reverse=True):
+            if block.startswith(value, at):
+                end = at + len(value)
+                if match := self._close.match(block, end):
+                    return value, match.end()
+                following = skipped(block, end)
+                if self.end and (self._key.match(block, following) or self._end.match(block, following)):
+                    return value, following
+        return None
 
     def _text_end(self, reading: _Reading, at: int, others: set[str]) -> tuple[int, int]:
         """Where a text ends, and what comes behind it begins. Raises Cut."""
@@ -255,7 +270,8 @@ class Tags:
             name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
             ways.append(f"{name} {close}" if is_token else name)
         if not any(set(text) <= {"type"} for text in bare):  # else the text may be anything that JSON may be
-            ways += [f"{self._plain(each, tool, terminals)} {self._optional(mark)}" for each in (*rest, *allowed.others)]
+            end = self._optional(mark).removesuffix("?") if not self._lines else self._optional(mark)  # a text ends with its line
+            ways += [f"{self._plain(each, tool, terminals)} {end}" for each in (*rest, *allowed.others)]
         return f"({' | '.join(dict.fromkeys(ways))})"
 
     def _optional(self, mark: Mark) -> str:
