@@ -87,6 +87,17 @@ def test_a_chat_comes_back_and_nothing_is_computed_again(path: Path, capsys: pyt
     assert SessionStore().names() == [name] and len(SessionStore().read(name).turns) == 6
 
 
+def test_an_exchange_that_was_taken_back_is_no_longer_counted(model: edgellm.Model) -> None:
+    chat = begin(model)
+    ask(chat, "Hello")
+    ask(chat, "Tell me a good deal more about the rivers and lakes of Scotland, please. " * 3)
+    twice = used_tokens(chat)
+    chat.undo()
+    assert len(model.tokenizer.encode("Hello")) < used_tokens(chat) == len(model.chat_prompt(chat.messages())) < twice - 20
+    chat.undo()
+    assert used_tokens(chat) == 0
+
+
 def test_a_damaged_state_costs_time_and_not_the_text(model: edgellm.Model, capsys: pytest.CaptureFixture[str]) -> None:
     chat, store, chance = begin(model), SessionStore(), random.Random(3)
     ask(chat, "Hello")

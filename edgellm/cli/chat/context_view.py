@@ -21,11 +21,14 @@ def bar(used: int, of: int, width: int) -> str:
 
 
 def used_tokens(chat: Dialogue) -> int:
-    """Tokens of the conversation that the model saw at the end of the last answer; those kept where none came yet."""
+    """Tokens of the conversation that the model saw at the end of the last answer. Where none came yet, or the last was taken back:
+    those kept that the messages still hold."""
     if chat.last is not None and chat.last.stats.generated_tokens:
         held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
+    elif chat.session is not None and chat.turns:
+        held = min(chat.session.n_tokens, len(chat.model.chat_prompt(chat.messages(), tools=chat.tools.get("tools"))))
     else:
-        held = chat.session.n_tokens if chat.session is not None and chat.turns else 0
+        held = 0
     return min(chat.model.info.context, held)
 
 
