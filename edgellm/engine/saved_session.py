@@ -14,7 +14,7 @@ from typing import Any  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
 from edgellm.engine.conversation import Conversation
-from edgellm.errors import EdgeError, SessionError, shown
+from edgellm.errors import EdgeError, OptionValue, SessionError, shown
 from edgellm.formats.whole_file import WholeFile
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Sequence
@@ -98,7 +98,8 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
     state.save(counted)
     ring = sequence.states
     states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
-    header = json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, **states}).encode()
+    rings = [[memory.sinks, memory.window, memory.ring] for memory in sequence.layout.classes]
+    header = json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, "rings": rings, **states}).encode()
     ids = sequence.ids.tobytes()
     file = WholeFile(name)
     try:
@@ -187,8 +188,10 @@ class _SavedFile:
             raise self._damaged("is damaged") from error
         if not isinstance(found, dict):
             raise self._damaged("is damaged")
-        kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked", "kept")}
-        other = sorted(key for key in wanted if found.get(key) != wanted[key])
+        kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked", "kept", "rings")}
+        kept["context"] = found.get("context")
+        compared = wanted.keys() - ({"context"} if kept["rings"] else set())  # a context may be another where the tokens fit both
+        other = sorted(key for key in compared if found.get(key) != wanted[key])
         if other:
             said = ", ".join(f"{key} {found.get(key)!r} instead of {wanted[key]!r}" for key in other)
             raise self._damaged(f"was saved with another model or other options ({said})")
@@ -199,17 +202,38 @@ class _SavedFile:
         stay = kept["kept"] if kept["kept"] != [] else full.kept  # files of before have none
         if not isinstance(stay, int) or not full.kept <= stay <= full.sinks:
             raise self._damaged("is damaged")
-        firsts = [stay if memory.sinks else 0 for memory in layout.classes]
-        if (
-            not _are_integers(oldest)
-            or len(oldest) != len(layout.classes)
-            or not all(
-                first <= position <= max(len(ids), first) and position >= len(ids) - memory.ring
-                for position, first, memory in zip(oldest, firsts, layout.classes, strict=False)
+        if not _are_integers(oldest):
+            raise self._damaged("is damaged")
+        if kept["rings"] and not self._fits(layout, len(ids), stay, kept):
+            raise SessionError(
+                f"{self._name}: was saved with a context of {kept['context']} tokens, and its {len(ids)} tokens do not fit "
+                f"one of {layout.context} as they are; ",
+                "load the model with ",
+                OptionValue("context", kept["context"]),
+                ", or start a new session",
             )
+        firsts = [stay if memory.sinks else 0 for memory in layout.classes]
+        if len(oldest) != len(layout.classes) or not all(
+            first <= position <= max(len(ids), first) and position >= len(ids) - memory.ring
+            for position, first, memory in zip(oldest, firsts, layout.classes, strict=False)
         ):
             raise self._damaged("is damaged")
         return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]), stay)
+
+    def _fits(self, layout: MemoryLayout, n: int, stay: int, kept: dict[str, Any]) -> bool:
+        """Whether `n` tokens lie in the same slots as where they were saved: in the same rings, or before the ends of both."""
+        saved, rings = kept["rings"], [[memory.sinks, memory.window, memory.ring] for memory in layout.classes]
+        if not isinstance(saved, list) or not all(_are_integers(ring) and len(ring) == 3 for ring in saved):
+            raise self._damaged("is damaged")
+        if len(saved) != len(rings) or [ring[0] for ring in saved] != [ring[0] for ring in rings]:
+            return False
+        firsts = [stay if sinks else 0 for sinks, _, _ in rings]
+        return all(
+            there == here or n - first <= min(there[1:] + here[1:]) for there, here, first in zip(saved, rings, firsts, strict=True)
+        ) and all(
+            there == here or oldest == first
+            for there, here, oldest, first in zip(saved, rings, kept["oldest"], firsts, strict=False)
+        )
 
     def _states(self, layout: MemoryLayout, n: int, held: Any, marked: Any) -> StateRing | None:
         """Where recurrent states are: one after each of some positions, the newest among them."""

@@ -10,6 +10,7 @@ import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
 
+import edgellm
 from edgellm.engine.saved_session import HEAD
 from edgellm.errors import SessionError
 from edgellm.sampling import SamplingKeywords
@@ -108,10 +109,38 @@ def test_every_damage_is_told(path: Path, tmp_path: Path) -> None:
                 model.resume(wrong)
 
 
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen35", "mamba"])
+@pytest.mark.parametrize("context", [256, 768, 2048])
+def test_another_context_resumes_what_fits_it(arch: str, context: int, tmp_path: Path) -> None:
+    file = tiny_model(tmp_path / "m.gguf", arch, "F16", tokenizer="bpe", context=2048)
+    with edgellm.load(file, context=512) as model, model.session() as session:
+        said = [*PROMPT, *session.generate(PROMPT, max_tokens=40, **GREEDY).token_ids]
+        session.save(tmp_path / "s")
+    with edgellm.load(file, context=context) as model:
+        wanted = model.generate(said, max_tokens=10, **GREEDY).token_ids
+        with model.resume(tmp_path / "s") as session:
+            got = session.generate(said, max_tokens=10, **GREEDY)
+    assert got.token_ids == wanted and got.stats.cached_tokens >= len(said) - 2
+
+
+def test_a_context_that_the_tokens_do_not_fit_is_refused(path: Path, tmp_path: Path) -> None:
+    with toys().load(path, context=128) as model, model.session() as session:
+        session.generate(PROMPT, max_tokens=50, **GREEDY)
+        session.save(tmp_path / "fits")
+        session.generate(PROMPT, max_tokens=900, **GREEDY)
+        session.save(tmp_path / "slid")
+    for name, context in (("fits", 32), ("slid", 64), ("slid", 2048)):
+        with (
+            toys().load(path, context=context) as model,
+            pytest.raises(SessionError, match=f"context of 128 tokens.* of {context} .*context=128"),
+        ):
+            model.resume(tmp_path / name)
+
+
 def test_other_models_and_options_are_told(path: Path, tmp_path: Path) -> None:
     with toys().load(path, context=32) as model:
         model.session().save(tmp_path / "s")
-    with toys().load(path, context=64) as model, pytest.raises(SessionError, match="context 32 instead of 64"):
+    with toys().load(path, context=32, sinks=2) as model, pytest.raises(SessionError, match="sinks 4 instead of 2"):
         model.resume(tmp_path / "s")
     other = tiny_model(tmp_path / "other.gguf", "llama", "Q8_0", tokenizer="spm", n_layers=1)
     with toys().load(other, context=32) as model, pytest.raises(SessionError, match="another model"):
