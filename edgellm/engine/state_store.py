@@ -49,7 +49,8 @@ class StateStore:
         """`budget`: bytes that all files may take. `facts`: what must be the same where a state is used."""
         self._executable, self._budget, self._facts, self._n_vocab = executable, budget, dict(facts), n_vocab
         self._folder = folder or user_cache() / "prefixes"
-        self._stem = hashlib.sha256(json.dumps(self._facts, sort_keys=True).encode()).hexdigest()[:16]
+        named = {fact: value for fact, value in facts.items() if fact != "context"}  # others are read where their tokens fit
+        self._stem = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
         self._lock = threading.RLock()  # of all below; files are read and written without it
         self._loading = threading.Lock()  # one file at a time: requests that wait for it find the conversation of the first
         self._saved: OrderedDict[str, Sequence] | None = None  # by file name, the least recently used first; None: not looked yet

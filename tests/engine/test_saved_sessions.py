@@ -117,10 +117,10 @@ def test_another_context_resumes_what_fits_it(arch: str, context: int, tmp_path:
         said = [*PROMPT, *session.generate(PROMPT, max_tokens=40, **GREEDY).token_ids]
         session.save(tmp_path / "s")
     with edgellm.load(file, context=context) as model:
-        wanted = model.generate(said, max_tokens=10, **GREEDY).token_ids
+        wanted = model.generate(said, max_tokens=10, logprobs=2, **GREEDY)
         with model.resume(tmp_path / "s") as session:
-            got = session.generate(said, max_tokens=10, **GREEDY)
-    assert got.token_ids == wanted and got.stats.cached_tokens >= len(said) - 2
+            got = session.generate(said, max_tokens=10, logprobs=2, **GREEDY)
+    assert got.token_ids == wanted.token_ids and got.logprobs == wanted.logprobs and got.stats.cached_tokens >= len(said) - 2
 
 
 def test_a_context_that_the_tokens_do_not_fit_is_refused(path: Path, tmp_path: Path) -> None:

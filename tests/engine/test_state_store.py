@@ -64,11 +64,20 @@ def test_a_restart_computes_what_is_new_alone(path: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"kv_type": "q8_0"}, {"context": 512 + 256}, {"sinks": 8}, {"prefix_cache": "off"}, {"prefix_cache": None}]
+    "other", [{"kv_type": "q8_0"}, {"context": 512}, {"sinks": 8}, {"prefix_cache": "off"}, {"prefix_cache": None}]
 )
 def test_other_options_do_not_find_it(path: Path, folder: Path, other: dict[str, Any]) -> None:
     answer(path, [*SYSTEM, 9])
     assert answer(path, [*SYSTEM, 9], **other).stats.cached_tokens == 0
+    assert answer(path, [*SYSTEM, 9]).stats.cached_tokens == len(SYSTEM)  # the file is still there
+
+
+def test_another_context_that_has_room_finds_it(path: Path, folder: Path) -> None:
+    answer(path, [*SYSTEM, 9])
+    for context in (768, 4096):
+        found = answer(path, [*SYSTEM, 9], context=context)
+        assert found.stats.cached_tokens == len(SYSTEM)
+        assert found.token_ids == answer(path, [*SYSTEM, 9], context=context, prefix_cache="off").token_ids
 
 
 def test_another_file_does_not_find_it(path: Path, folder: Path, tmp_path: Path) -> None:
