@@ -21,8 +21,7 @@ def test_the_second_turn_computes_what_is_new(tmp_path: Path, arch: str) -> None
         first = session.chat([FIRST], choices=["hello world"], temperature=0)
         answer = {"role": "assistant", "content": first.text}
         second = session.chat([FIRST, answer, SECOND], max_tokens=3, temperature=0)
-        said = model.tokenizer.encode("hello world")
         new = model.tokenizer.encode(f"\n[user] {SECOND['content']}\n[assistant] ")
     computed = second.stats.prompt_tokens - second.stats.cached_tokens
     assert first.text == "hello world" and second.stats.prompt_tokens > first.stats.prompt_tokens + len(new)
-    assert computed <= len(new) + len(said) + 2, (computed, len(new), len(said))
+    assert computed <= len(new) + len(first.token_ids) + 2  # the template's text may have other tokens than the answer

@@ -162,7 +162,8 @@ def test_wishes_come_before_the_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"type": "Q4_X"}, OptionError, "choose one of F32"),
+        ({"type": "Q4_X"}, OptionError, "did you mean IQ4_XS"),
+        ({"type": "seven"}, OptionError, "choose one of F32"),
         ({"type": "Q8_0", "tensor_types": ("ffn",)}, OptionError, "PATTERN=TYPE"),
         ({"type": "Q8_0", "tensor_types": ("ffn=Q9",)}, OptionError, "not a type of weights"),
         ({"type": "Q8_0", "tensor_types": ("(=Q8_0",)}, OptionError, "regular expression"),

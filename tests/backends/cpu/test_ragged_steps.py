@@ -58,7 +58,10 @@ class Conversation:
 
     def next(self, n: int) -> StepBatch:
         self.tokens = self.rng.integers(3, 90, n).astype(np.int32)
-        return conversation.Conversation(self.sequence, self.state).step(self.tokens, np.array([n - 1], np.int32))
+        return self.step(self.tokens, np.array([n - 1], np.int32))
+
+    def step(self, ids: npt.NDArray[np.int32], output_rows: npt.NDArray[np.int32]) -> StepBatch:
+        return conversation.Conversation(self.sequence, self.state).step(ids, output_rows)
 
     def took(self, logits: Logits) -> None:
         self.logits.append(logits.copy())
