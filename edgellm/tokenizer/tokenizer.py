@@ -104,6 +104,7 @@ class Tokenizer:
         return self._edges is not None and self._edges.search(text) is not None
 
     def token_type(self, token: int) -> TokenType:
+        """A token's type in the file: normal, control, byte, ... Raises OptionError for an id that is not in the vocabulary."""
         return TokenType(self.vocabulary.types[self._checked(token)])
 
     def token_text(self, token: int) -> str:
