@@ -42,7 +42,7 @@ class Unwrapper:
         self._held = ""
 
     def push(self, text: str) -> str:
-        """The part of the answer that can be told now."""
+        """The part of the answer that is certain by now."""
         text, self._held = self._held + text, ""
         if self._marks is None or self._part == "plain":
             return text

@@ -30,7 +30,7 @@ class Channel(Enum):
 
 @dataclass(slots=True)
 class Said:
-    """What can be told of an answer now: parts in their order, each a text of a channel or a call."""
+    """The parts of an answer that are certain by now, in their order, each a text of a channel or a call."""
 
     parts: list[tuple[Channel, str | ToolCall | CallDelta]] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Reader:
         self._steps = re.compile(rf"[^{re.escape(thinking.marks.close[-1])}]*.", re.DOTALL) if thinking is not None else None
 
     def push(self, text: str) -> Said:
-        """What can be told now."""
+        """The parts that are certain by now."""
         said = Said()
         if not self._calls_first or self._calls is None:
             self._split(text, said)

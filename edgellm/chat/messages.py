@@ -18,7 +18,7 @@ class ChannelSplitter(ThinkingSplitter):
     def __init__(self) -> None:
         super().__init__(inside=False, marks=HARMONY)
         self._where: Literal["start", "header", "thinking", "answer", "call", "between"] = "start"
-        self._text = ""  # still to be told
+        self._text = ""  # not returned yet
         self._said = set[str]()  # parts that have had a message
         self._apart = False  # the message begun is not the first of its part
 
@@ -44,7 +44,7 @@ class ChannelSplitter(ThinkingSplitter):
         return (held, "") if self._where == "thinking" else ("", held)
 
     def _next(self) -> str:
-        """What can be told of the text that is there."""
+        """The parts of the text that are certain by now."""
         match self._where:
             case "start":
                 if any(self._text.startswith(begin) for begin in BEGINNINGS):

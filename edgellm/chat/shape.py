@@ -65,7 +65,7 @@ class Shape:
 
     @cached_property
     def tools(self) -> Told | None:
-        """How the model is told of tools; None where the template has no way."""
+        """The way in which a template shows tools; None where the template has no way."""
         if "tools" not in self._template.source:
             return None
         ways: tuple[Told, ...] = ("tools", "xml_tools", "system")

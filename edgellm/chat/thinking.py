@@ -130,7 +130,7 @@ class ThinkingSplitter:
         return self._part == "thinking"
 
     def push(self, text: str) -> tuple[str, str]:
-        """The (thinking, answer) that can be told now."""
+        """The (thinking, answer) that are certain by now."""
         text, self._held = self._held + text, ""
         if self._part == "start":
             begun, opening = text.lstrip(), self.marks.open

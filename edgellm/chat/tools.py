@@ -15,7 +15,7 @@ JSON_OPTIONS = {"whitespace_pattern": r"( |\n{1,2}[ \t]{0,20})", "json_allowed_e
 
 
 class Tool(NamedTuple):
-    """What a model is told of a function."""
+    """A function as it is described to a model."""
 
     name: str
     description: str

@@ -42,7 +42,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool as the model is told of it."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str

@@ -45,7 +45,7 @@ def _too_long(tokens: int, limit: int) -> Problem:
 
 
 def problem_of(error: BaseException) -> Problem:
-    """What a client is told of an error."""
+    """The status and text of an error for a client."""
     if isinstance(error, Problem):
         return error
     for kind, status, code in _STATUS:

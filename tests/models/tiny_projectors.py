@@ -1,16 +1,33 @@
-"""Writes tiny projector files (mmproj-*.gguf) with seeded random weights: one for each projector type that is supported."""
+"""Pictures, and tiny projector files (mmproj-*.gguf) with seeded random weights: one for each projector type that is supported."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
+from PIL import Image as Pillow
 
 N, FF, LAYERS, OUT = 32, 48, 3, 64  # width, feed-forward, layers, width of the rows
 Shapes = dict[str, tuple[int, ...]]
 HALF = [0.5, 0.5, 0.5]
+
+
+def picture(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint8]:
+    """A smooth picture with some noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width]
+    waves = np.stack([np.sin(y / 7 + seed), np.cos(x / 5), np.sin((x + y) / 9)], axis=-1)
+    return (127 + 100 * waves + rng.integers(0, 20, (height, width, 3))).astype(np.uint8)
+
+
+def encoded(image: Pillow.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def _linear(name: str, n: int, k: int) -> Shapes:

@@ -36,8 +36,8 @@ class CallSplitter:
         self._ids = set[str]()
         self._broken = 0  # what it cost to parse blocks that were no calls
         self._found: list[Segment] = []
-        self._calls = 0  # that were told
-        self._begun_call: tuple[str, str] | None = None  # id and the arguments of a call that is told while it is written
+        self._calls = 0  # that were returned
+        self._begun_call: tuple[str, str] | None = None  # id and the arguments of a call that is returned while it is written
         self._looked = 0  # at so many characters of its block
 
     def restart(self) -> None:
@@ -45,7 +45,7 @@ class CallSplitter:
         self._begun, self._line = False, ""
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
-        """The text and the calls that can be told now."""
+        """The text and the calls that are certain by now."""
         return _apart(self.segments(text))
 
     def flush(self) -> tuple[str, list[ToolCall]]:
@@ -53,17 +53,17 @@ class CallSplitter:
         return _apart(self.rest())
 
     def segments(self, text: str) -> list[Segment]:
-        """The text and the calls that can be told now, in their order."""
+        """The text and the calls that are certain by now, in their order."""
         if self._block is not None:
             self._block += text
         else:
             self._held += text
         self._read()
-        self._tell_begun()
+        self._report_begun()
         found, self._found = self._found, []
         return found
 
-    def _tell_begun(self) -> None:
+    def _report_begun(self) -> None:
         """What is new of the call that is being written."""
         block, read = self._block, self._format.partial
         if block is None or read is None or len(block) < self._looked + max(1, self._looked // 64):
@@ -73,12 +73,12 @@ class CallSplitter:
         partial = read(block if in_body else block[len(self._opener) :], self._tools)
         if partial is None or all(tool.name != partial.name for tool in self._tools):
             return
-        number, told = self._begun_call or (uuid.uuid4().hex[:9], "")
+        number, reported = self._begun_call or (uuid.uuid4().hex[:9], "")
         text = partial.json
-        if not text.startswith(told):
+        if not text.startswith(reported):
             return
-        if self._begun_call is None or len(text) > len(told):
-            self._found.append(CallDelta(self._calls, number, partial.name, text[len(told) :]))
+        if self._begun_call is None or len(text) > len(reported):
+            self._found.append(CallDelta(self._calls, number, partial.name, text[len(reported) :]))
             self._begun_call = number, text
 
     def rest(self) -> list[Segment]:
@@ -126,9 +126,9 @@ class CallSplitter:
     def _called(self, calls: Sequence[ToolCall]) -> None:
         begun, self._begun_call, self._looked = self._begun_call, None, 0
         for k, call in enumerate(calls):
-            text, told = json.dumps(call.arguments, ensure_ascii=False), begun[1] if begun is not None and k == 0 else ""
-            if text.startswith(told):
-                self._found.append(CallDelta(self._calls, call.id, call.name, text[len(told) :]))
+            text, reported = json.dumps(call.arguments, ensure_ascii=False), begun[1] if begun is not None and k == 0 else ""
+            if text.startswith(reported):
+                self._found.append(CallDelta(self._calls, call.id, call.name, text[len(reported) :]))
             self._found.append(call)
             self._calls += 1
         if calls:
