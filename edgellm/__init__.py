@@ -12,7 +12,7 @@ Importing this package imports nothing else; each name below brings what it need
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # type checkers take it for true; importing typing takes ten times as long as this package
 
 if TYPE_CHECKING:
     from edgellm.api.answer import Piece
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
     from edgellm.api.model import Model, Session
-    from edgellm.api.records import Event, Generation, LoadStats, Stats, TokenLogprobs
+    from edgellm.api.records import CallProblem, Event, Generation, LoadStats, ParsedGeneration, Stats, TokenLogprobs
     from edgellm.api.stream import Stream
+    from edgellm.catalogue.machine import free_memory
+    from edgellm.chat.audio import Audio
     from edgellm.chat.images import Image
     from edgellm.chat.tools import CallDelta, ToolCall
     from edgellm.errors import (
+        AudioError,
         BackendError,
         BadAlignment,
         BadCatalogue,
@@ -70,6 +73,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStream",
+    "Audio",
+    "AudioError",
     "BackendError",
     "BadAlignment",
     "BadCatalogue",
@@ -80,6 +85,7 @@ __all__ = [
     "BadVersion",
     "BadVocab",
     "CallDelta",
+    "CallProblem",
     "ChatKeywords",
     "ContextFull",
     "DownloadError",
@@ -105,6 +111,7 @@ __all__ = [
     "NotEnoughMemory",
     "NumericError",
     "OptionError",
+    "ParsedGeneration",
     "Piece",
     "QueueFull",
     "SamplingKeywords",
@@ -124,6 +131,7 @@ __all__ = [
     "Unsupported",
     "Unwritable",
     "find_installed",
+    "free_memory",
     "installed",
     "load",
     "load_tokenizer",
@@ -136,10 +144,13 @@ _HOMES = {
     "load": "edgellm.api.load",
     "load_tokenizer": "edgellm.api.load",
     "Model": "edgellm.api.model",
+    "CallProblem": "edgellm.api.records",
     "Event": "edgellm.api.records",
     "Generation": "edgellm.api.records",
+    "Audio": "edgellm.chat.audio",
     "Image": "edgellm.chat.images",
     "LoadStats": "edgellm.api.records",
+    "ParsedGeneration": "edgellm.api.records",
     "ModelInfo": "edgellm.loading.loaded",
     "TokenLogprobs": "edgellm.api.records",
     "Piece": "edgellm.api.answer",
@@ -151,6 +162,7 @@ _HOMES = {
     "AsyncStream": "edgellm.api.async_",
     "InstalledModel": "edgellm.api.installed",
     "find_installed": "edgellm.api.installed",
+    "free_memory": "edgellm.catalogue.machine",
     "installed": "edgellm.api.installed",
     "pull": "edgellm.api.installed",
     "remove": "edgellm.api.installed",

@@ -25,6 +25,7 @@ from edgellm.formats.errors import (
 )
 
 __all__ = [
+    "AudioError",
     "BackendError",
     "BadAlignment",
     "BadCatalogue",
@@ -168,6 +169,10 @@ class NumericError(EdgeError):
 
 class ImageError(EdgeError):
     """A picture that can't be read, or that a model can't take."""
+
+
+class AudioError(EdgeError):
+    """A clip that can't be read, or that a model can't take."""
 
 
 class BackendError(EdgeError):

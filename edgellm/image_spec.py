@@ -7,7 +7,18 @@ from typing import Literal
 
 Filter = Literal["bilinear", "bicubic", "lanczos"]
 Layout = Literal[
-    "dynamic", "area", "square", "padded_square", "longest_edge_tiles", "closest_grid_tiles", "nearest_ratio_tiles", "fitting_tiles"
+    "slices",
+    "dynamic",
+    "area",
+    "square",
+    "padded_square",
+    "framed_square",
+    "longest_edge",
+    "longest_edge_tiles",
+    "closest_grid_tiles",
+    "nearest_ratio_tiles",
+    "fitting_tiles",
+    "listed_sizes",
 ]
 
 
@@ -19,9 +30,13 @@ class ImageSpec:
     "dynamic": one image whose sides are multiples of `side_multiple`, with about the picture's proportions.
     "area": the same, as large as `most_rows` allow.
     "square", "padded_square": one of `size` x `size`; the picture is stretched, or has `padding` beside it.
+    "framed_square": the picture is resized into one of `size` x `size`, and has `padding` beside it.
+    "longest_edge": one image, no side of which is longer than `longest_edge`, and sides rounded up to multiples.
     "longest_edge_tiles": resized to `longest_edge`, cut into tiles of `size` x `size`, then an overview.
     "closest_grid_tiles": a dynamic image, or where that would be much too large tiles of the nearest grid, then an overview.
     "nearest_ratio_tiles": tiles of the grid whose proportions come closest, then an overview.
+    "slices": of about as many pixels as `size` x `size`, or an overview, then equal parts of the picture made larger.
+    "listed_sizes": an overview, then tiles of the one of `sizes` that shows most of the picture, which has `padding` beside it.
     "fitting_tiles": the grid of tiles that needs the least change of size, with black beside the picture, then an overview.
     """
 
@@ -32,7 +47,9 @@ class ImageSpec:
     resample: Filter
     layout: Layout
     size: int = 0  # pixels of the side of a square or tile
+    sizes: tuple[tuple[int, int], ...] = ()  # width and height
     longest_edge: int = 0
+    least_side: int = 1  # pixels of the shorter side of a picture in its square
     least_rows: int = 1  # of a dynamic image
     most_rows: int = 1
     upper_rows: int = 0  # that may be asked for; 0: any number
@@ -40,11 +57,17 @@ class ImageSpec:
     most_tiles: int = 1
     padding: tuple[int, int, int] = (0, 0, 0)
     window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
+    queries: int = 0  # rows that each image becomes, where that number is fixed
     class_row: bool = False  # a row for the class token follows the patches of each image
     both_ways: bool = False  # the rows of an image see each other both ways in the language model
+    number: str = ""  # text before all else, with the {number} of the picture in its prompt, from 0 on
     begin: str = ""  # text before the rows of an image
     end: str = ""
+    overview_first: bool = False  # it comes before the tiles, and `overview` after its rows, as `alone` where there is no tile
     tile: str = ""  # text before each tile, with its {row} and {column}, from 1 on
+    begin_row: str = ""  # names of tensors of one row: before the rows of an image, and after them
+    end_row: str = ""
+    newline: str = ""  # after each line of the picture that tiles make up together
     line_end: str = ""  # after each line of an image's rows but the last
     tile_end: str = ""  # between two tiles of a row
     row_end: str = ""  # after the last tile of a row

@@ -16,7 +16,7 @@ Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
 
 class ArrayLike(Protocol):
-    """A weight that can be read whole."""
+    """A weight that can be dequantised at once."""
 
     def array(self) -> Array: ...
 
@@ -28,7 +28,7 @@ class Weights(Protocol):
 
 
 class Reference:
-    """Runs a graph over one whole sequence. Weights are dequantised on first use and kept."""
+    """Runs a graph over one sequence at once. Weights are dequantised on first use and kept."""
 
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph, self._weights = graph, weights
@@ -36,6 +36,7 @@ class Reference:
         uses = (use for index in range(len(graph.nodes)) for use in weight_uses(graph, index))
         self._shapes = {use.name: use.shape for use in uses if use.role == "vector"}
         self.given: Given | None = None  # vectors in the place of tokens
+        self.patches: Patches | None = None  # of an image
         self.held: dict[int, Any] = {}  # by state; Any: what the ops that share it agree on
 
     def logits(self, tokens: Integers, positions: Integers | None = None) -> Array:

@@ -69,7 +69,7 @@ def _faults(graph: Graph, index: int, node: Node) -> Iterator[str]:
         return
     if len(node.weights) not in spec.weight_counts:
         yield f"cannot take weights {node.weights}"
-    if frozenset(node.attrs) != spec.attrs:
+    if node.attrs.keys() != spec.attrs:
         yield f"has attributes {sorted(node.attrs)}, needs {sorted(spec.attrs)}"
         return
     inputs = [graph.nodes[value] for value in node.inputs]

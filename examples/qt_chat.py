@@ -12,7 +12,7 @@ import threading
 import edgellm
 
 try:
-    from PySide6 import QtCore, QtWidgets
+    from PySide6 import QtCore, QtWidgets  # pyright: ignore[reportMissingImports]  # it need not be there
 except ImportError:
     sys.exit("this example needs PySide6: pip install PySide6")
 

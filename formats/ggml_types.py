@@ -12,6 +12,7 @@ IK = "ik_llama.cpp"
 BITNET = "BitNet"
 REMOVED = "removed"
 MLX = "MLX"  # groups of folders of the MLX community; none of them occurs in a GGUF file
+FLOAT_GROUPS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}  # MLX's modes of small floats: bits, elements of a group
 
 _ADVICE = {
     GGML: "quantise the model again to a type such as Q4_K_M or Q8_0 with llama-quantize",

@@ -7,9 +7,8 @@ with open_gguf("model.gguf") as gguf:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,22 +16,20 @@ from .gguf_header import Header, read_header
 from .gguf_split import check_part, merge, split_paths
 from .gguf_tensors import TensorInfo
 from .gguf_values import SCALARS
-from .mapped import Bytes, MappedFile
+from .mapped import Bytes, MappedFile, TensorFiles
 
 __all__ = ["GGUFFile", "TensorInfo", "open_gguf"]
 
 
-class GGUFFile:
+class GGUFFile(TensorFiles[TensorInfo]):
     """An open model: `path` (the first file's), `version`, `alignment`, `metadata`, `tensors`; their bytes by `raw`."""
 
     def __init__(self, files: list[MappedFile], headers: list[Header], tensors: dict[str, TensorInfo]) -> None:
-        self._files = files
+        super().__init__(files, tensors)
         first = headers[0]
         self.path = files[0].path
-        self.paths = tuple(file.path for file in files)
         self.version, self.alignment = first.version, first.alignment
         self.metadata: Mapping[str, Any] = first.metadata  # Any: a value's type is the file's choice
-        self.tensors = tensors
         self._header = first
 
     def typed_metadata(self) -> dict[str, Any]:
@@ -46,47 +43,17 @@ class GGUFFile:
     @property
     def nbytes(self) -> int:
         """Bytes of all files together."""
-        return sum(file.size for file in self._files)
-
-    @property
-    def files(self) -> Sequence[MappedFile]:
-        """Those that its tensors lie in."""
-        return self._files
-
-    def raw(self, name: str) -> Bytes:
-        """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
-        info = self.tensors[name]
-        return self._files[info.part].data[info.offset : info.offset + info.nbytes]
+        return sum(file.size for file in self.files)
 
     def own(self, name: str) -> Bytes | None:
         """`raw`, which can be written to, where the file was copied into memory; else None."""
         info = self.tensors[name]
-        file = self._files[info.part]
+        file = self.files[info.part]
         return file.own[info.offset : info.offset + info.nbytes] if file.copied else None
 
     def companions(self, name: str) -> tuple[Any, ...]:
         """Arrays that belong to a tensor beside its bytes: none in GGUF."""
         return ()
-
-    def drop(self, name: str) -> None:
-        """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
-        info = self.tensors[name]
-        self._files[info.part].drop(info.offset, info.nbytes)
-
-    def changed(self) -> bool:
-        """True if a file was written to or cut since it was opened; reading it then may kill the process."""
-        return any(file.changed() for file in self._files)
-
-    def close(self) -> None:
-        """Unmap; views that are still alive keep the map until they die. Strings and arrays can no longer be read."""
-        for file in self._files:
-            file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:

@@ -25,7 +25,7 @@ def encode_string(text: str | bytes) -> bytes:
 
 
 def encode_entry(key: str, value: Any) -> bytes:
-    """A whole metadata entry: key, type id, payload. TypeError or ValueError if GGUF cannot hold the value."""
+    """A complete metadata entry: key, type id, payload. TypeError or ValueError if GGUF cannot hold the value."""
     kind, payload = encode_value(value)
     return encode_string(key) + _U32.pack(kind) + payload
 

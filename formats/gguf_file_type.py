@@ -1,4 +1,4 @@
-"""The quantisation of a whole GGUF model as people call it: what its `general.file_type` states, else its commonest type."""
+"""The name of a GGUF model's quantisation: what its `general.file_type` states, else its commonest type."""
 
 from __future__ import annotations
 

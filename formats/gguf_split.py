@@ -11,9 +11,10 @@ import re
 from .errors import BadHParam, Duplicate, LimitExceeded, Truncated, Unsupported
 from .gguf_header import Header
 from .gguf_tensors import TensorInfo
-from .gguf_values import TYPE_NAMES
+from .gguf_values import ARRAY, TYPE_NAMES
 
 NO, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
+COMPARED_BYTES = 1 << 16  # of a text that parts repeat
 MAX_PARTS = 1024  # llama.cpp's largest published models have fewer than 100
 _NAME = re.compile(r"(?s)(.*)-(\d{5})-of-(\d{5})\.gguf")
 _STRANGERS = "the parts do not belong together, download them again"
@@ -58,9 +59,13 @@ def check_part(path: str, header: Header, part: int, count: int) -> None:
 
 
 def merge(paths: list[str], headers: list[Header]) -> dict[str, TensorInfo]:
-    """The tensors of all parts by name. Raises Duplicate, and BadHParam if their number is not the declared one."""
+    """The tensors of all parts by name. Raises Duplicate, and BadHParam if their number is not the declared one, or a part
+    contradicts the first one's keys.
+    """
     tensors: dict[str, TensorInfo] = {}
     for path, header in zip(paths, headers, strict=True):
+        if header is not headers[0]:
+            _check_keys(path, header, headers[0])
         for info in header.tensors:
             if info.name in tensors:
                 other = paths[tensors[info.name].part]
@@ -72,6 +77,18 @@ def merge(paths: list[str], headers: list[Header]) -> dict[str, TensorInfo]:
             f"is {declared} and the {len(paths)} parts hold {len(tensors)} tensors; {_STRANGERS}", file=paths[0], field=TENSORS
         )
     return tensors
+
+
+def _check_keys(path: str, header: Header, first: Header) -> None:
+    """Parts after the first usually have no keys; numbers and names that they repeat have the same values. Raises BadHParam."""
+    for key, kind in header.types.items():
+        if key in first.types and not key.startswith("split.") and kind != ARRAY:
+            if max(part.metadata.text_bytes(key) for part in (header, first)) > COMPARED_BYTES:
+                continue
+            value, known = str(header.metadata[key]), str(first.metadata[key])
+            if value != known:
+                message = f"is {value[:80]!r} here and {known[:80]!r} in the first part; {_STRANGERS}"
+                raise BadHParam(message, file=path, field=key)
 
 
 def _integer(path: str, header: Header, key: str) -> int | None:

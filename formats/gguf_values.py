@@ -153,6 +153,11 @@ class Metadata(Mapping[str, Value]):
             return self._file.buffer[value.start : value.start + value.n_bytes]
         return self[key]
 
+    def text_bytes(self, key: str) -> int:
+        """Bytes of a string; 0 for other values."""
+        value = self._items[key]
+        return value.n_bytes if isinstance(value, LazyText) else 0
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
 

@@ -1,4 +1,4 @@
-"""A read-only memory map of one regular file, refused cleanly when the path is anything else."""
+"""Read-only memory maps of regular files, refused cleanly when a path is anything else, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import os
 import stat
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -176,3 +178,52 @@ def _open_regular(path: str) -> int:
     os.close(descriptor)
     kind = next((text for test, text in _KINDS if test(mode)), "no regular file")
     raise Unreadable(f"is {kind}; give the path of a model file", file=path)
+
+
+class Placed(Protocol):
+    """The place of a tensor's bytes: in file number `part`, from `offset` on."""
+
+    @property
+    def part(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=Placed)
+
+
+class TensorFiles(Generic[T]):
+    """Open files with tensors in them. A context manager, which closes them."""
+
+    def __init__(self, files: Sequence[MappedFile], tensors: dict[str, T]) -> None:
+        self.files, self.tensors = files, tensors
+        self.paths = tuple(file.path for file in files)
+
+    def raw(self, name: str) -> Bytes:
+        """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
+        info = self.tensors[name]
+        return self.files[info.part].data[info.offset : info.offset + info.nbytes]
+
+    def drop(self, name: str) -> None:
+        """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
+        info = self.tensors[name]
+        self.files[info.part].drop(info.offset, info.nbytes)
+
+    def changed(self) -> bool:
+        """True if a file was written to or cut since it was opened; reading it then may kill the process."""
+        return any(file.changed() for file in self.files)
+
+    def close(self) -> None:
+        """Unmap; views that are still alive keep the map until they die. Strings and arrays of metadata can no longer be read."""
+        for file in self.files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -9,10 +9,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ from .errors import (
     Unreadable,
     Unsupported,
 )
-from .mapped import Bytes, MappedFile
+from .mapped import MappedFile, TensorFiles
 
 DTYPE_BYTES = {
     "BOOL": 1,
@@ -90,17 +89,12 @@ class SafeTensorInfo:
     nbytes: int
 
 
-class SafeTensorsFile:
+class SafeTensorsFile(TensorFiles[SafeTensorInfo]):
     """An open model: `tensors` by name, `metadata` of the first file; bytes by `raw`, values by `array`."""
 
-    def __init__(self, files: list[MappedFile], tensors: dict[str, SafeTensorInfo], metadata: Mapping[str, str]) -> None:
-        self.files, self.tensors, self.metadata = files, tensors, metadata
-        self.paths = tuple(file.path for file in files)
-
-    def raw(self, name: str) -> Bytes:
-        """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
-        info = self.tensors[name]
-        return self.files[info.part].data[info.offset : info.offset + info.nbytes]
+    def __init__(self, files: Sequence[MappedFile], tensors: dict[str, SafeTensorInfo], metadata: Mapping[str, str]) -> None:
+        super().__init__(files, tensors)
+        self.metadata = metadata
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The values of `shape`: a read-only view, or for BF16 a new float32 array. Unsupported for 8-bit floats."""
@@ -112,26 +106,6 @@ class SafeTensorsFile:
                 f"is {info.dtype}, which NumPy cannot hold; convert the model to BF16", file=self.paths[info.part], field=name
             )
         return raw.view(_NUMPY[info.dtype]).reshape(info.shape)
-
-    def drop(self, name: str) -> None:
-        """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
-        info = self.tensors[name]
-        self.files[info.part].drop(info.offset, info.nbytes)
-
-    def changed(self) -> bool:
-        """True if a file was written to or cut since it was opened."""
-        return any(file.changed() for file in self.files)
-
-    def close(self) -> None:
-        """Unmap; views that are still alive keep the map until they die."""
-        for file in self.files:
-            file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:

@@ -86,6 +86,11 @@ class GGUFWriter:
         self._next, self._left = 0, self._queue[0][1].nbytes if self._queue else 0
         self._files: list[WholeFile] = []
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files when they are complete."""
+        return sum(map(len, self._headers)) + sum(_aligned(tensor.nbytes, self.alignment) for _, tensor in self._queue)
+
     def __enter__(self) -> Self:
         try:
             for path, header in zip(self.paths, self._headers, strict=True):
@@ -159,7 +164,7 @@ class GGUFWriter:
         parts: list[list[NewTensor]] = [[]]
         n_bytes = 0
         for tensor in tensors:
-            n = tensor.nbytes + -tensor.nbytes % self.alignment
+            n = _aligned(tensor.nbytes, self.alignment)
             full = split_tensors is not None and len(parts[-1]) >= split_tensors
             if parts[-1] and (full or (split_bytes is not None and n_bytes + n > split_bytes)):
                 parts.append([])
@@ -186,7 +191,7 @@ class GGUFWriter:
                 _U32.pack(tensor.type.id),
                 _U64.pack(offset),
             ]
-            offset += tensor.nbytes + -tensor.nbytes % self.alignment
+            offset += _aligned(tensor.nbytes, self.alignment)
         header = b"".join(pieces)
         return header + bytes(-len(header) % self.alignment if part else 0)
 
@@ -203,3 +208,7 @@ def part_path(path: str, number: int, count: int) -> str:
     """llama.cpp's name of part `number` (from 0) of `count`: NAME.gguf becomes NAME-00001-of-00003.gguf."""
     stem = path.removesuffix(".gguf")
     return f"{stem}-{number + 1:05d}-of-{count:05d}.gguf"
+
+
+def _aligned(n_bytes: int, alignment: int) -> int:
+    return n_bytes + -n_bytes % alignment

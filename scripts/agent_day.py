@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def main() -> None:
 def day(asked: argparse.Namespace) -> Iterator[Turn]:
     """All turns, with the restart in their middle."""
     rng, context = random.Random(0), asked.system + asked.turns * (3 * asked.words + asked.tokens + 40) + 512
-    said: list[dict[str, Any]] = [{"role": "system", "content": sentence(rng, asked.system * 2 // 3)}]
+    said: list[dict[str, Any]] = [{"role": "system", "content": sentence(rng, asked.system * 14 // 15)}]
     options = ["--context", str(context), *asked.load.split()]
     with cache() as environment:
         for part in (range(asked.turns // 2), range(asked.turns // 2, asked.turns)):
@@ -99,7 +100,7 @@ def cache() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for each in user_cache().iterdir():
             if each.name != "prefixes":
-                (Path(folder) / each.name).symlink_to(each)
+                (shutil.copytree if each.is_dir() else shutil.copy)(each, Path(folder) / each.name)
         yield {**os.environ, "EDGELLM_CACHE": folder}
 
 

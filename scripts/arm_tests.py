@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
-    "quantise": ["q8", "q8_whole"],
+    "quantise": ["q8", "q8_by_block"],
     "probe": ["read"],
     "executor": ["start", "walk", "wait"],
     "norm": ["rms_norm", "layer_norm"],
@@ -106,7 +106,7 @@ def types(cpu: str) -> list[str]:
 
 
 def kernels(cpu: str, whole: bool) -> list[str]:
-    """What those tests take, or whatever a test may take."""
+    """The kernels of these tests; without any, those of all tests."""
     others = {"quantise": OTHERS["quantise"]} if cpu == MATMUL_ONLY and not whole else OTHERS
     names = [*COMMON, *RARE] if whole else types(cpu)
     return [
@@ -130,7 +130,7 @@ def prepare(folder: Path, cpu: str, whole: bool) -> bool:
 
 
 def suite(folder: Path, cpu: str, arguments: list[str]) -> str:
-    """What is wrong on a processor, or nothing. The emulator keeps one core busy, so several of them run beside each other."""
+    """The failures on a processor. The emulator keeps one core busy, so several of them run beside each other."""
     if not prepare(folder, cpu, bool(arguments)):
         return f"kernels for {cpu} could not be made"
     for run in [arguments] if arguments else tests(cpu):

@@ -42,7 +42,7 @@ WEIGHTS = {"mapped": [], "repacked": ["--no-mmap"]}  # how edgellm may hold them
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """What `--tests` names: "pp" or "tg", tokens of each conversation, tokens before them, conversations in shared steps."""
+    """A test of `--tests`: "pp" or "tg", tokens of each conversation, tokens before them, conversations in shared steps."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class Test:
 
     @property
     def line(self) -> str:
-        """What a child is asked."""
+        """The line that a child process reads."""
         return f"{self.kind}{self.tokens},{self.depth},{self.conversations}"
 
 
@@ -244,7 +244,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def version(python: str) -> str:
-    """What the first peer is."""
+    """The version of the first peer."""
     said = subprocess.run(
         [python, "-c", "import llama_cpp; print(llama_cpp.__version__)"], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -144,9 +144,11 @@ def compare(name: str, kind: str, threads: int, options: argparse.Namespace) -> 
     if options.peer:
         model = options.folder / f"{name}-model.gguf"
         if not model.exists():
+            deep = sum(shape.keys.get("is_deepstack_layers", ()))
             tiny_model(
-                model, "qwen3" if shape.projector == "qwen3vl_merger" else "llama", "F16", n_embd=shape.n_out, tokenizer="bpe"
-            )
+                model, "qwen3vl" if deep else "llama", "F16", n_embd=shape.n_out, tokenizer="bpe",
+                metadata={"{arch}.n_deepstack_layers": deep} if deep else None,
+            )  # fmt: skip
         size = [str(each) for each in shape.picture]
         peer = Child("mtmd", [options.peer, str(PEER), str(path), str(model), str(threads), *size], {})
     mine, theirs = [], []

@@ -1,8 +1,8 @@
 """Freezes a program that uses edgellm with PyInstaller, as one folder and as one file, and lets both answer where no Python is.
 
 The wheel is built and installed into a fresh environment, as an app's makers do it; the hook comes with the wheel. Each program
-opens a model by its path and the guide by its name, constrains answers, calls tools, embeds, runs on asyncio and resumes a session,
-and must say what edgellm says unfrozen.
+opens a model by its path and the guide by its name, constrains answers, calls tools, embeds, reads a picture, serves its page, runs
+on asyncio and resumes a session, and must say what edgellm says unfrozen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ import asyncio
 import sys
 from typing import Literal
 
+import uvicorn
+
 import edgellm
+from edgellm.server.app import create_app
+from edgellm.server.models import Models
+from edgellm.server.settings import Settings
 
 ASK = [{"role": "user", "content": "hello"}]
 
@@ -48,6 +53,32 @@ with edgellm.load(sys.argv[1], context=512, threads=1) as model:
         print(session.n_tokens, session.generate("Once upon", max_tokens=4, temperature=0).stats.cached_tokens)
 with edgellm.load(sys.argv[1], pooling="mean", threads=1) as model:
     print(model.embed(["one", "two"]).shape)
+with edgellm.load(sys.argv[1], context=512, threads=1) as model:
+    print(model.embed_image(sys.argv[1].replace("model.gguf", "cat.jpg")).shape)
+
+
+async def served():
+    settings, said = Settings(models=(sys.argv[1],)), []
+    models = Models(settings)
+    await models.start()
+    config = uvicorn.Config(create_app(models, settings))
+    config.load()
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        said.append(message.get("status", len(message.get("body", b"")) > 0))
+
+    for path in ("/", "/v1/models"):
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "scheme": "http"}
+        scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 11535)}
+        await config.loaded_app(scope | {"asgi": {"version": "3.0"}, "http_version": "1.1", "root_path": ""}, receive, send)
+    await models.close()
+    return said
+
+
+print(asyncio.run(served()))
 """
 TEMPLATE = (
     "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -71,14 +102,18 @@ def main() -> None:
 
 def check(folder: Path) -> None:
     sys.path.extend(str(ROOT / "tests" / folder) for folder in ("helpers", "models"))
+    from PIL import Image
     from tiny_models import tiny_model
+    from tiny_projectors import encoded, projector_file
 
     controls = ("<tool_call>", "</tool_call>")
     model = tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE, controls=controls)
+    projector_file(folder / "mmproj-model.gguf", "idefics3")
+    (folder / "cat.jpg").write_bytes(encoded(Image.new("RGB", (80, 60), (200, 120, 40)), "JPEG"))
     environment = folder / "venv"
     venv.create(environment, with_pip=True)
     python = environment / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(build(folder)), PYINSTALLER)
+    run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{build(folder)}[serve]", PYINSTALLER)
     program = folder / "app.py"
     program.write_text(PROGRAM, encoding="utf-8")
     said = answer([str(python), str(program)], model, folder / "plain")
@@ -103,7 +138,7 @@ def check(folder: Path) -> None:
 
 
 def answer(command: list[str], model: Path, home: Path) -> str:
-    """What a program prints of both models, in an empty home and with no Python on the path."""
+    """A program's output for both models, in an empty home and with no Python on the path."""
     home.mkdir(exist_ok=True)
     environment = {"HOME": str(home), "PATH": "/nowhere", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(

@@ -59,7 +59,7 @@ Ids = list[int]
 
 @dataclass(slots=True)
 class Found:
-    """What was found for one type, over all models."""
+    """Results of one type, over all models."""
 
     prompts: int = 0
     parted: int = 0

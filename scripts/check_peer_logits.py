@@ -75,7 +75,7 @@ def readable(variant: Variant) -> Variant:
 
 
 def peer_logits(path: Path, ids: npt.NDArray[np.int64], python: str, repack: str = "1") -> npt.NDArray[np.float32] | None:
-    """What llama.cpp computes (ids, n_vocab), without repacking where that is "0"; None where it cannot load the file."""
+    """llama.cpp's logits (ids, n_vocab), without repacking where that is "0"; None where it cannot load the file."""
     given, out = path.with_suffix(".ids.npy"), path.with_suffix(".out.npy")
     np.save(given, ids)
     done = subprocess.run([python, str(PEER), str(path), str(given), str(out), repack], capture_output=True, text=True, check=False)

@@ -65,7 +65,7 @@ def chat(text: str, wanted: str, *options: str) -> None:
 
 
 def printed(*arguments: str) -> str:
-    """What a command prints; it must succeed."""
+    """A command's output; it must succeed."""
     done = edgellm(*arguments)
     if done.returncode:
         raise SystemExit(f"edgellm {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")

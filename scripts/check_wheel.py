@@ -25,7 +25,7 @@ for name in names:
     except ModuleNotFoundError as error:
         if mlx or error.name not in ("mlx", "mlx.core") or not name.startswith("edgellm.backends.mlx."):
             raise
-from edgellm.catalogue import entries
+from edgellm.catalogue.registry import entries
 print(f"{len(names)} modules imported, {len(entries())} catalogue entries read", flush=True)
 """
 

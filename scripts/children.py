@@ -49,12 +49,12 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """What a program needs to import edgellm from a checkout, with this interpreter's other packages."""
+    """The environment of a program that imports edgellm from a checkout, with this interpreter's other packages."""
     return {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
 
 
 def json_of(command: Sequence[str]) -> dict[str, Any]:
-    """What a program prints as JSON; where it fails, this one ends with what it said."""
+    """A program's JSON output; where it fails, this one ends with its message."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")

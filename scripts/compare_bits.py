@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def hashes(checkout: Path, request: str) -> dict[str, Any]:
-    """What `child` finds, run on the sources of a checkout with this interpreter's packages."""
+    """The hashes of `child`, run on the sources of a checkout with this interpreter's packages."""
     environment = dict(os.environ, **environment_of(checkout))
     command = [sys.executable, str(Path(__file__).resolve()), "--child"]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=checkout)

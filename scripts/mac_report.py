@@ -139,7 +139,7 @@ def beside_llama_cpp(options: argparse.Namespace) -> Iterator[str]:
 
 
 def measured(command: list[str]) -> Iterator[str]:
-    """What a command prints, and the mean power meanwhile where powermetrics may be asked."""
+    """A command's output, and the mean power meanwhile where powermetrics may be asked."""
     with Power() as power:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
     text = run.stdout.strip() or "\n".join(run.stderr.strip().splitlines()[-3:])
@@ -179,7 +179,7 @@ class Power:
 
 
 def output(command: list[str]) -> str:
-    """What a command prints; "" where there is none, or it fails."""
+    """A command's output; "" where there is none, or it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -5,7 +5,8 @@
 LLAMA_CPP is a checkout of llama.cpp, or the one within llama-cpp-python's sources, whose converter writes each model's projector
 file. Weights are rounded to float16 first, so that no conversion rounds them. Each model is a folder with mmproj.gguf and
 expected.npz: `image_N` (h, w, 3) u8, already of a size that the encoder takes, and its rows `rows_N` (n, width) f32.
-`scripts/check_vision.py FOLDER/*` compares.
+`scripts/check_vision.py FOLDER/*` compares. scripts/make_vision_files.py writes the kinds that no converter of transformers' models
+writes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ TEXT: dict[str, Any] = {
 }  # fmt: skip
 SIGLIP: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2}
 MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}}
-GRIDS = ((4, 6), (8, 8), (12, 4))  # of rows
+GRIDS = ((4, 6), (8, 8), (12, 4), (2, 3))  # of rows; the last one is smaller than tables of positions
 
 
 @dataclass
@@ -187,6 +188,37 @@ def cases() -> dict[str, Callable[[], Case]]:
                 "tokenizer_config.json": {"added_tokens_decoder": {"12": {"content": "[IMG_BREAK]"}}},
             },
         ),
+        "lightonocr": lambda: Case(
+            t.LightOnOcrForConditionalGeneration(
+                t.LightOnOcrConfig(
+                    text_config=TEXT | {"model_type": "qwen3", "rms_norm_eps": 1e-5},  # files have one epsilon
+                    vision_config=SIGLIP
+                    | {"model_type": "pixtral", "head_dim": 32, "image_size": 280, "patch_size": 14,
+                       "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+                    image_token_id=263,
+                    spatial_merge_size=2,
+                )
+            ),
+            CLIP,
+            sizes_of(28),
+            lambda model, x: model.get_image_features(x[None], image_sizes=torch.tensor([x.shape[1:]])),
+            architecture="LightOnOCRForConditionalGeneration",
+        ),
+        "janus_pro": lambda: Case(
+            t.JanusForConditionalGeneration(
+                t.JanusConfig(
+                    text_config=TEXT | {"model_type": "llama"},
+                    vision_config={"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 64,
+                                   "patch_size": 8, "mlp_ratio": 1.5, "projection_dim": 64, "depth": 2},
+                    vq_config={"embed_dim": 8, "num_embeddings": 16, "latent_channels": 8, "base_channels": 32,
+                               "channel_multiplier": [1, 1], "num_res_blocks": 1, "projection_dim": 64},
+                    image_token_id=263,
+                )
+            ),
+            HALF,
+            [(64, 64)],
+            whole,
+        ),
         "idefics3": lambda: Case(
             t.SmolVLMForConditionalGeneration(
                 t.SmolVLMConfig(
@@ -325,6 +357,17 @@ def picture(height: int, width: int, seed: int) -> np.ndarray[Any, Any]:
     return (127 + 100 * waves + np.random.default_rng(seed).integers(0, 20, (height, width, 3))).astype(np.uint8)
 
 
+def convert_projector(name: str, folder: Path, llama_cpp: Path) -> None:
+    """Let llama.cpp write the projector file of a checkpoint."""
+    command = [sys.executable, str(llama_cpp / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
+    done = subprocess.run(
+        [*command, "--outfile", str(folder / "mmproj.gguf"), str(folder)],
+        env={**os.environ, "PYTHONPATH": str(llama_cpp / "gguf-py")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-1500:]}")
+
+
 def write(name: str, case: Case, folder: Path, llama_cpp: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     randomise(case.model)
@@ -339,13 +382,7 @@ def write(name: str, case: Case, folder: Path, llama_cpp: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
         config["vision_config"]["architectures"] = config["architectures"] = [case.architecture]
         (folder / "config.json").write_text(json.dumps(config))
-    command = [sys.executable, str(llama_cpp / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
-    done = subprocess.run(
-        [*command, "--outfile", str(folder / "mmproj.gguf"), str(folder)],
-        env={**os.environ, "PYTHONPATH": str(llama_cpp / "gguf-py")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-800:]}")
+    convert_projector(name, folder, llama_cpp)
     mean, std = (torch.tensor(case.images[key])[:, None, None] for key in ("image_mean", "image_std"))
     found = {}
     for number, (height, width) in enumerate(case.sizes):
@@ -357,9 +394,10 @@ def write(name: str, case: Case, folder: Path, llama_cpp: Path) -> None:
     np.savez_compressed(folder / "expected.npz", **found)
 
 
-def main() -> None:
+def write_all(cases: Mapping[str, Callable[[], Any]], write: Callable[[str, Any, Path, Path], None]) -> None:
+    """Write the cases that the command line names, or all."""
     llama_cpp, folder, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-    for name, make in cases().items():
+    for name, make in cases.items():
         if not names or name in names:
             torch.manual_seed(len(name))
             case = make()
@@ -369,4 +407,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_all(cases(), write)

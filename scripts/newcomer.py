@@ -127,7 +127,7 @@ VISITS = (
     # --- the second day: resuming, another model, a long file, names and types of other programs
     Visit("first-chat", GUIDE, ("how do I get a bigger model?", "/save rivers", "/quit")),
     Visit("resume", "chat --continue", ("and which fits 8 GB?", "/undo", "/context", "/quit")),
-    Visit("resume-picker", "chat --resume", ("1", "/quit")),
+    Visit("resume-picker", "chat --resume", ("1\r", "WAIT 3", "/quit")),
     Visit("resume-other-context", "chat --resume rivers --context 512", ("/context", "/quit")),
     Visit("sessions", "sessions list"),
     Visit("sessions-show", "sessions show rivers"),
@@ -137,7 +137,7 @@ VISITS = (
         "chat smollm2-135m --temp 0",
         ("Where is the Eiffel Tower?", "/model guide", "hello", "/model smollm2-135m", "/quit"),
     ),
-    Visit("long-file", GUIDE + " --context 512", ("/file ~/long.txt", "/file", "/context", "/quit")),
+    Visit("long-file", GUIDE + " --context 512", ("/file ~/long.txt", "y", "/file", "/context", "what is it about?", "/quit")),
     Visit("second-list", "list"),
     Visit("wrong-type", "pull qwen3-0.6b:q4km"),
     Visit("quantize-type", "quantize guide out.gguf q4km"),
@@ -191,18 +191,19 @@ def _cut_words(said: bytes, columns: int) -> list[str]:
 
 
 def _settled(terminal: Terminal, *, chat: bool) -> bool:
-    """Read until a chat is at its prompt, or the program has ended; False at its end."""
+    """Read until a chat is at its prompt or asks something, or the program has ended; False at its end."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if not terminal.read(0.3):
             return False
-        if chat and terminal.at_prompt():
+        line = terminal.screen.display[terminal.screen.cursor.y].rstrip()
+        if chat and (terminal.at_prompt() or (line.endswith(("?", " y/N")) and not line.startswith(">"))):
             return terminal.read(0.2)
     return True
 
 
 def over_pipes(program: Sequence[str], visit: Visit, environment: dict[str, str]) -> tuple[list[str], list[str]]:
-    """What a pipe gets, stderr after stdout."""
+    """The output through pipes, stderr after stdout."""
     done = subprocess.run(
         [*program, *words(visit.command)],
         input=visit.stdin,

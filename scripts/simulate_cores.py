@@ -1,4 +1,4 @@
-"""What more cores would give: records of a step as one core computes them, spread over n, under a roof of memory, with barriers.
+"""Predicts the speed on more cores: records of a step as one core computes them, spread over n, with barriers, limited by memory.
 
     .venv/bin/python scripts/simulate_cores.py MODEL.gguf [--cores 4,8,16] [--roof 60,200] [--prompt 256] [--depth 0] [--rounds 5]
 
@@ -21,7 +21,7 @@ import numpy as np
 
 import edgellm
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.bandwidth import ReadProbe
+from edgellm.backends.cpu.bandwidth import CpuReadProbe
 from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.profile import Timed
@@ -122,7 +122,7 @@ def main() -> None:
     options = parser.parse_args()
     most = system.usable_cores()
     loaded = [Loaded(options.model, threads, options.prompt, options.depth) for threads in sorted({1, most})]
-    probes = [ReadProbe(each.threads) for each in loaded]
+    probes = [CpuReadProbe(each.threads) for each in loaded]
     tests = {f"pp{options.prompt}": options.prompt, "tg": 1}
     found: dict[tuple[str, int], list[Timed]] = {(test, each.threads): [] for test in tests for each in loaded}
     reads: list[list[float]] = [[] for _ in probes]

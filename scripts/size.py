@@ -23,7 +23,7 @@ LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, token
 
 
 class Size(NamedTuple):
-    """What a folder holds, those below it included."""
+    """Files, lines and tokens of a folder and those below it."""
 
     files: int = 0
     lines: int = 0

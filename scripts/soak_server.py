@@ -18,13 +18,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any  # Any: JSON
 from urllib.parse import urlsplit
 
 import psutil
+from agent_day import cache, sentence
 
 MOST_STOP, MOST_ANSWER = 2.0, 2.0  # seconds
 MOST_GROWTH = 1.05  # of the RSS after the first round, in which kernels for steps of all sizes are met
+LEAST_SAVED = 256  # tokens of a prefix that is saved
 TEXTS = ("What is edgellm?", "Name three rivers.", "How do I install a model?", "Hello")
 
 
@@ -194,17 +197,46 @@ async def stop(server: Server, asked: argparse.Namespace) -> None:
 
 
 async def kill(server: Server, asked: argparse.Namespace) -> None:
-    """SIGKILL under load: the next server starts and answers."""
-    streams = [
-        asyncio.ensure_future(server.ask("/v1/chat/completions", chat(text, stream=True, max_tokens=900))) for text in TEXTS * 4
-    ]
-    await asyncio.sleep(0.5)
-    server.process.kill()
-    await asyncio.gather(*streams, return_exceptions=True)
-    async with running(asked.model) as other:
-        status, _ = await other.ask("/v1/chat/completions", chat("Hello"))
-        print(f"  after SIGKILL a new server answers with status {status}")
-        assert status == 200
+    """SIGKILL while answers and beginnings of prompts are written: the next server answers, and finds each that was saved."""
+    rng, saved, looked = random.Random(0), list[str](), 0
+    with cache() as environment:
+        for number in range(asked.kills):
+            async with running(asked.model, "1G", environment) as other:
+                for system in saved:
+                    looked += 1
+                    assert await _cached(other, system, "Again?") >= LEAST_SAVED, "a saved prefix was lost"
+                for _ in range(2):
+                    saved += await _saved(other, sentence(rng, 300), Path(environment["EDGELLM_CACHE"]) / "prefixes")
+                talk = [{"role": "system", "content": sentence(rng, 300)}, {"role": "user", "content": "Hello"}]
+                body = {"messages": talk, "max_tokens": 100, "ignore_eos": True, "stream": True}
+                streams = [asyncio.ensure_future(other.ask("/v1/chat/completions", body)) for _ in range(8)]
+                await asyncio.sleep(0.05 * number)
+                other.process.kill()
+                await asyncio.gather(*streams, return_exceptions=True)
+    print(f"  {asked.kills} kills; {len(saved)} saved prefixes were looked for {looked} times, and all were found")
+    assert looked
+
+
+async def _saved(server: Server, system: str, folder: Path) -> list[str]:
+    """A system prompt that is used twice, if that has saved it."""
+    before = set(folder.glob("*.state"))
+    for text in ("Hello", "And now?"):
+        await _cached(server, system, text)
+    for _ in range(200):
+        if set(folder.glob("*.state")) - before:
+            return [system]
+        await asyncio.sleep(0.02)
+    return []
+
+
+async def _cached(server: Server, system: str, text: str) -> int:
+    """Tokens of a prompt that were not computed."""
+    body = chat(text)
+    body["messages"].insert(0, {"role": "system", "content": system})
+    status, data = await server.ask("/v1/chat/completions", body)
+    assert status == 200, data
+    cached: int = json.loads(data.partition(b"\r\n\r\n")[2])["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached
 
 
 def _rounds(found: list[tuple[float, int, int]]) -> str:
@@ -214,9 +246,9 @@ def _rounds(found: list[tuple[float, int, int]]) -> str:
 
 
 @asynccontextmanager
-async def running(model: str) -> AsyncIterator[Server]:
-    command = [sys.executable, "-m", "edgellm", "serve", model, "--port", "0", "--parallel", "8", "--prefix-cache", "off"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+async def running(model: str, saves: str = "off", environment: dict[str, str] | None = None) -> AsyncIterator[Server]:
+    command = [sys.executable, "-m", "edgellm", "serve", model, "--port", "0", "--parallel", "8", "--prefix-cache", saves]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         lines = process.stderr
         address = next(line.split(" on ")[1].split(";")[0] for line in lines if " on http" in line)
@@ -241,6 +273,7 @@ async def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(CHECKS), default=list(CHECKS))
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--disconnects", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--clients", type=int, default=200)
     asked = parser.parse_args()
     for name in asked.only:

@@ -1,13 +1,18 @@
-"""What all tests share: modules imported by name, the folder of reference files, and the option that writes golden files."""
+"""Fixtures of all tests: modules imported by name, the folder of reference files, and the option that writes golden files."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from edgellm import folders
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit import compiler
 
@@ -39,11 +44,20 @@ NOT_QUICK = {"bench", "catalogue", "guide", "jit", "kernels", "mlx", "server", "
     )
 }
 
+os.environ["EDGELLM_CACHE"] = str(folders.user_cache())  # where a test sets another home, kernels need not be compiled again
+
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
 if system.is_arm():  # numba in this process: LLVM asks more of a processor's name than of its features
     compiler.set_target(system.usable_isas()[-1])
+
+
+@pytest.fixture
+def mlx_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX's own products for any number of rows, also in its CPU build: a row has the same bits in every step."""
+    if importlib.util.find_spec("mlx") is not None:
+        monkeypatch.setattr("edgellm.backends.mlx.matrices.SEVERAL", sys.maxsize)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def update(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are written instead of compared."""
+    """True if golden files are written instead of compared."""
     return bool(request.config.getoption("--update"))
 
 
@@ -67,17 +81,31 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def vision_golds(shared: Path) -> tuple[ModuleType, list[dict[str, Any]]]:
+    """The module that judges images, and the entries whose images are stretched, as their makers do it."""
+    if not (shared / "vision" / "score.py").is_file():
+        pytest.skip("no ../shared/vision beside the checkout: golds of images are not here")
+    spec = importlib.util.spec_from_file_location("vision_score", shared / "vision" / "score.py")
+    assert spec is not None and spec.loader is not None
+    score = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(score)
+    return score, [entry for entry in score.load(shared / "vision") if entry["prep"]["resize"] == "stretch"]
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what takes longest for `--quick`."""
     return True if config.getoption("--quick") and collection_path.stem in NOT_QUICK else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the first case of each test for `--quick`."""
+    """Leave the first case of each test for `--quick`, of those that the usual run has."""
     if not config.getoption("--quick"):
         return
     first = dict[str, pytest.Item]()
     for item in items:
-        first.setdefault(item.nodeid.split("[")[0], item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in first.values()])
+        if not item.get_closest_marker("slow"):
+            first.setdefault(item.nodeid.partition("[")[0], item)
+    kept = {*first.values()}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = first.values()

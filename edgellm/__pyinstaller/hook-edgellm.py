@@ -1,4 +1,4 @@
-"""What a frozen program needs of edgellm: modules that are imported by name, data, and the sources that name the kernel cache."""
+"""Collects for a frozen program: modules that are imported by name, data, and the sources that name the kernel cache."""
 
 from __future__ import annotations
 

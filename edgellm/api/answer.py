@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from array import array
 from collections.abc import Callable, Collection
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from edgellm.api.context_policy import Visible
 from edgellm.api.generation_options import PromptProgress
 from edgellm.api.indenting import Indenter
-from edgellm.api.records import Eviction, Generation, PromptRead, Stats, StopReason, TokenLogprobs
+from edgellm.api.records import CallProblem, Eviction, Generation, ParsedGeneration, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.api.stop_text import StopText
 from edgellm.chat.channels import Channel, Reader
 from edgellm.chat.tools import CallDelta, ToolCall
@@ -23,6 +24,7 @@ from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.errors import NumericError
+from edgellm.memory.pictures import Pictures
 from edgellm.sampling import Sampler
 from edgellm.sampling.bans import Bans
 from edgellm.sampling.logprobs import log_probabilities
@@ -78,7 +80,7 @@ class AnswerSpec:
     decoder: StreamDecoder | None
     stops: StopText | Indenter | None = None
     progress: PromptProgress | None = None
-    reader: Reader | None = None  # tells channels apart
+    reader: Reader | None = None  # separates channels
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
     calls_back: bool = False  # whether the sampler calls processors
     messages: Visible | None = None  # of a conversation, for telling which of them are forgotten
@@ -90,9 +92,10 @@ class AnswerSpec:
     drafter: Drafter | None = None
     vectors: PromptVectors | None = None  # in the place of some tokens of the prompt
     bans: Bans | None = None
-    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    echo: bool = False  # log probabilities of the prompt are wanted
     not_enforced: tuple[str, ...] = ()  # keywords of schemas
     check: Callable[[str], str | None] | None = None  # for the result
+    check_call: Callable[[ToolCall], str | None] | None = None  # what is wrong with a call's arguments
 
 
 class Answer(Request):
@@ -123,9 +126,12 @@ class Answer(Request):
         self._calls: list[ToolCall] = []
         self._logprobs: list[TokenLogprobs] = []
         self._drawn: list[TokenLogprobs] = []  # of the tokens that `sample` found
+        self._echoed: list[TokenLogprobs] = []  # of the prompt but its first token
+        self.every_row = spec.echo  # until the prompt is computed
         self._guessed = 0  # tokens of the draft that the step checks
         self._checked: tuple[int, ...] = ()  # those that were right, before the token that `sample` found
-        self._cached = 0
+        self.cached_tokens = self._skipped = 0  # of the prompt
+        self.left_out_tokens = 0  # before it became the prompt
         self._asked = 0.0  # time.perf_counter() of the first request for a piece
         self._since = 0.0  # since when the next token is computed
         self._first = self._prompt_seconds = self._token_seconds = 0.0
@@ -147,7 +153,7 @@ class Answer(Request):
 
     @property
     def _settled(self) -> int:
-        """How many tokens of prompt and answer a reader may see: those that are not taken back any more."""
+        """How many tokens of prompt and answer a reader may see: those that are final."""
         bans = self._spec.bans
         return len(self.ids) - (bans.pending if bans is not None and self._end is None else 0)
 
@@ -183,9 +189,16 @@ class Answer(Request):
     def eviction(self) -> Eviction | None:
         """The tokens and messages that the model no longer sees, as far as the answer was shown."""
         tokens = max(0, self._shown - self._context) if self._positions is None else 0
-        messages = self._spec.messages
-        forgotten = messages.forgotten(tokens + self._sinks if tokens else 0) if messages is not None else ()
-        return Eviction(tokens, forgotten) if tokens or forgotten else None
+        messages, images, first = self._spec.messages, 0, tokens + self._sinks if tokens else 0
+        if tokens and self.vectors is not None:
+            first, kept = self._pictures.after(first, self._sinks, self._shown - 1)
+            tokens, images = first - kept, self._pictures.gone(first, kept)
+        forgotten = messages.forgotten(first) if messages is not None else ()
+        return Eviction(tokens, forgotten, images) if tokens or forgotten else None
+
+    @functools.cached_property
+    def _pictures(self) -> Pictures:
+        return Pictures(self._spec.prompt)
 
     @property
     def finished(self) -> bool:
@@ -214,19 +227,31 @@ class Answer(Request):
     def started(self, cached: int) -> None:
         self._since = time.perf_counter()
         if len(self.ids) == self.n_prompt:
-            self._cached = cached
+            self.cached_tokens, self._skipped = cached, 0
+            self._echoed, self.every_row = [], self._spec.echo
+
+    def skipped(self, tokens: int) -> None:
+        if len(self.ids) == self.n_prompt:
+            self._skipped += tokens
 
     def _report(self, done: int) -> None:
         if self._spec.progress is not None and len(self.ids) == self.n_prompt:
             self._spec.progress(done, self.n_prompt)
 
     def advanced(self) -> None:
-        if self.reports and (read := self.num_computed_tokens) > max(self._news, self._cached):
+        if self.reports and (read := self.num_computed_tokens) > max(self._news, self.cached_tokens):
             now = time.perf_counter()
             self._prompt_seconds += now - self._since
             self._news, self._since = read, now
 
     def sample(self, logits: Logits) -> int | None:
+        if self.every_row:
+            first = len(self._echoed) + 1
+            for row, token in zip(logits, self.ids[first : first + len(logits)], strict=False):
+                self._echoed.append(TokenLogprobs(token, *log_probabilities(row, token, self._spec.logprobs or 0)))
+            if first + len(logits) <= self.n_prompt:
+                return None
+            self.every_row, logits = False, logits[-1:]
         if len(self.ids) == self.n_prompt:
             self._prompt_seconds += time.perf_counter() - self._since
             if self.reports:
@@ -264,7 +289,7 @@ class Answer(Request):
         return token
 
     def _check(self, logits: Logits) -> int:
-        """Tokens of rows that check a draft, each drawn as ever, up to the first that was not guessed. The rest is taken back."""
+        """Tokens of rows that check a draft, each drawn as usual, up to the first that differs; the rest is discarded."""
         conversation, sampler, ids, tokens = self.conversation, self._spec.sampler, self.ids[:], list[int]()
         assert conversation is not None
         guesses = conversation.sequence.ids[len(ids) :]
@@ -295,9 +320,15 @@ class Answer(Request):
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
+        if self.every_row:  # a part of the prompt was computed
+            self.advanced()
+            return
         now, before, self.on_step = time.perf_counter(), len(self.ids), None
+        bans = self._spec.bans
         if token is None:
             self._end = "stop" if self._stuck else "length"
+            if self._stuck and bans is not None:
+                self._take_back(bans.retreat())
         elif before == self.n_prompt:
             self._first = now - self._asked
         else:
@@ -314,12 +345,17 @@ class Answer(Request):
                 self._spec.sampler.accept(token)
             self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
-        if self._spec.bans is not None and len(self.ids) > before and (n := self._spec.bans.push(self.ids[-1])):
+        if bans is not None and len(self.ids) > before:
+            self._take_back(bans.push(self.ids[-1]))
+        if self.draining:
+            self._deliver_all()
+
+    def _take_back(self, n: int) -> None:
+        """The newest tokens are no part of the answer; it is continued from there."""
+        if n:
             self._spec.sampler.rollback(n)
             del self.ids[-n:], self._logprobs[max(0, len(self._logprobs) - n) :]
             self._end = None
-        if self.draining:
-            self._deliver_all()
 
     def _reason(self) -> StopReason | None:
         """Why the answer ends with the newest token, if it does."""
@@ -406,10 +442,10 @@ class Answer(Request):
 
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
-        evicted, forgotten = self.eviction() or (0, ())
+        evicted, forgotten, images = self.eviction() or (0, (), 0)
         stats = Stats(
             self.n_prompt,
-            self._cached,
+            self.cached_tokens,
             evicted,
             len(answer),
             self._first,
@@ -418,9 +454,14 @@ class Answer(Request):
             forgotten,
             *((drafter.drafted, drafter.accepted) if (drafter := self._spec.drafter) else (0, 0)),
             self._thought,
+            self._skipped,
+            self.left_out_tokens,
+            images,
         )
         logprobs = tuple(self._logprobs[: len(answer)]) if self._spec.logprobs is not None else None
-        self.result = Generation(
+        check, made = self._spec.check_call, Generation if self._spec.parse is None else ParsedGeneration
+        problems = [(call, check(call)) for call in self._calls] if check is not None else []
+        self.result = made(
             self._text.decode(),
             tuple(answer),
             reason,
@@ -433,5 +474,6 @@ class Answer(Request):
             stop_text=self._spec.stops.found if self._spec.stops is not None else None,
             not_enforced=self._spec.not_enforced,
             check=self._spec.check,
-            prompt_logprobs=self._spec.prompt_logprobs,
+            prompt_logprobs=tuple(self._echoed) if self._spec.echo else None,
+            call_problems=tuple(CallProblem(call, problem) for call, problem in problems if problem is not None),
         )

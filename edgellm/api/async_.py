@@ -7,12 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overload
 
 from edgellm.api.answer import Piece
-from edgellm.api.chat_options import ChatKeywords
-from edgellm.api.generation_options import GenerationKeywords, Tries
-from edgellm.api.infill import InfillKeywords
+from edgellm.api.chat_options import AnyFormChatKeywords, ChatKeywords
+from edgellm.api.generation_options import AnyFormKeywords, GenerationKeywords, Tries
 from edgellm.api.prompting import Prompt
-from edgellm.api.records import Event, Eviction, Generation, PromptRead
-from edgellm.api.rounds import Rounds, in_loop
+from edgellm.api.records import Event, Eviction, Generation, Parsed, ParsedGeneration, PromptRead, Validates
 from edgellm.api.stream import EventMaker, Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
@@ -20,6 +18,8 @@ from edgellm.errors import OptionError
 
 if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
+    from edgellm.api.infill import InfillKeywords
+    from edgellm.api.rounds import Rounds
 
 
 Stop = Callable[[], bool]
@@ -47,6 +47,13 @@ class _Generator(Protocol):
 
 class AsyncTwins:
     """The calls of a model for programs that run on asyncio; their arguments, results and errors are those of their twins."""
+
+    @overload
+    async def agenerate(
+        self: _Generator, prompt: Prompt, *, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+    ) -> ParsedGeneration[Parsed]: ...
+    @overload
+    async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation: ...
 
     async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """`generate` without blocking the event loop; cancelling the task ends the computing."""
@@ -82,6 +89,15 @@ class AsyncTwins:
         answer = AsyncStream(lambda given_up: self.infill(prefix, suffix, stream=True, **options))
         return answer if stream else await answer.drain()
 
+    @overload
+    async def achat(
+        self: _Generator,
+        messages: Sequence[Message],
+        *,
+        schema: type[Parsed] | Validates[Parsed],
+        stream: Literal[False] = False,
+        **options: Unpack[AnyFormChatKeywords],
+    ) -> ParsedGeneration[Parsed]: ...
     @overload
     async def achat(
         self: _Generator, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
@@ -141,6 +157,11 @@ class AsyncStream:
     def prompt_tokens(self) -> int:
         """Tokens of the prompt; 0 before it was looked at."""
         return self._worker.prompt_tokens if self._worker is not None else 0
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that need not be computed; 0 before that is known."""
+        return self._worker.cached_tokens if self._worker is not None else 0
 
     def _started(self) -> AsyncWorker:
         from edgellm.api.async_worker import AsyncWorker
@@ -235,10 +256,16 @@ class AsyncRoundStream(AsyncStream):
     def prompt_tokens(self) -> int:
         return self._stream.prompt_tokens if self._stream is not None else 0
 
+    @property
+    def cached_tokens(self) -> int:
+        return self._stream.cached_tokens if self._stream is not None else 0
+
     def _evicted(self) -> Eviction | None:
         return self._stream._evicted() if self._stream is not None else None
 
     async def _next(self) -> Piece | PromptRead | None:
+        from edgellm.api.rounds import in_loop
+
         while self._result is None:
             rounds, stream = self._now()
             if (item := await stream._next()) is not None:

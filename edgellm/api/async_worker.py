@@ -12,6 +12,7 @@ from edgellm.api.answer import Piece
 from edgellm.api.records import Eviction, Generation, PromptRead
 from edgellm.api.stream import Stream
 from edgellm.engine.readers import NAME, RequestReader
+from edgellm.errors import OptionError
 
 AHEAD = 8  # pieces that may be computed before they are asked for
 MOST_BEGINNING = 2  # threads that encode prompts
@@ -22,8 +23,17 @@ class AsyncWorker:
     """One answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
 
     def __init__(self, begin: Callable[[Callable[[], bool]], Stream], *, reports: bool, drains: bool) -> None:
-        """`reports`: also tell how far the prompt is read. `drains`: the result is wanted, and no pieces."""
-        self._begin, self._loop, self._reports, self._drains = begin, asyncio.get_running_loop(), reports, drains
+        """`reports`: also report how far the prompt is read. `drains`: the result is wanted, and no pieces.
+
+        Raises OptionError outside asyncio's event loop.
+        """
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise OptionError(
+                "there is no event loop of asyncio here; under trio call generate or chat in a thread (trio.to_thread.run_sync)"
+            ) from None
+        self._begin, self._reports, self._drains = begin, reports, drains
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._stream: Stream | None = None
         self._reader: StreamReader | None = None
@@ -52,6 +62,11 @@ class AsyncWorker:
     def prompt_tokens(self) -> int:
         """As `Stream.prompt_tokens`; 0 before the prompt is encoded."""
         return self._stream.prompt_tokens if self._stream is not None else 0
+
+    @property
+    def cached_tokens(self) -> int:
+        """As `Stream.cached_tokens`."""
+        return self._stream.cached_tokens if self._stream is not None else 0
 
     def evicted(self) -> Eviction | None:
         """As `Stream.evicted`."""

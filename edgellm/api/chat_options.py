@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any  # tools and template options hold values of many types
+from typing import Any, TypedDict  # tools and template options hold values of many types
 
-from edgellm.api.generation_options import GenerationKeywords
+from edgellm.api.generation_options import AnyFormKeywords, GenerationKeywords
 from edgellm.arguments import as_int, check_flag
 from edgellm.errors import OptionError, shown
 from edgellm.options.generation import THINK_BUDGET
@@ -13,8 +13,8 @@ from edgellm.options.generation import THINK_BUDGET
 TAKEN = ("self", "messages", "tools")  # names of `ChatTemplate.render`
 
 
-class ChatKeywords(GenerationKeywords, total=False):
-    """The keywords of `chat`."""
+class _ChatOnlyKeywords(TypedDict, total=False):
+    """The keywords that `chat` has beside those of every generation."""
 
     tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None  # what the model may call
     tool_choice: str | Mapping[str, Any] | None  # "auto", "required", "none", or a tool's name, also as OpenAI writes it
@@ -26,12 +26,15 @@ class ChatKeywords(GenerationKeywords, total=False):
     think: bool | None  # whether it thinks before it answers; None: as its template has it
     think_budget: int | None  # tokens of thinking at most; then it is closed
     think_message: str | None  # the sentence that closes it then
+    continue_final_message: bool  # the last message is the beginning of the answer, where it is the assistant's
 
 
-def generation_part(options: ChatKeywords) -> GenerationKeywords:
-    """The options that every generation has."""
-    ours = ChatKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
-    return {name: value for name, value in options.items() if name not in ours}  # type: ignore[return-value]  # a part of it
+class ChatKeywords(GenerationKeywords, _ChatOnlyKeywords, total=False):
+    """The keywords of `chat`."""
+
+
+class AnyFormChatKeywords(AnyFormKeywords, _ChatOnlyKeywords, total=False):
+    """The keywords of `chat` but `schema`."""
 
 
 def form_of(given: object) -> Mapping[str, Any] | bool | None:

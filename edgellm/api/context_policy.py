@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, cast
 
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
-from edgellm.chat.templates import Rendered
+from edgellm.chat.templates import AUDIO_PARTS, IMAGE_PARTS, Rendered
 from edgellm.engine.prompts import PromptVectors, TokenIds
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.options.generation import CONTEXT_POLICY
@@ -20,12 +20,21 @@ PIECES = 4  # turns go by this part of the context, so that the rest is not read
 PINNED = "pinned"  # the key of a message that stays
 
 
+class Mark(NamedTuple):
+    """The characters of a rendered conversation that stand for a picture, and its tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
 class Prompt(NamedTuple):
     """A conversation as a model reads it."""
 
     rendered: Rendered
     ids: TokenIds
     vectors: PromptVectors | None = None  # of images
+    marks: tuple[Mark, ...] = ()  # of these images
 
 
 Encode = Callable[[Sequence[Message]], Prompt]
@@ -50,7 +59,7 @@ class Visible:
 
     prompt: Prompt
     kept: tuple[int, ...]
-    texts: tuple[str, ...]  # of the kept messages
+    parts: tuple[tuple[str | None, ...], ...]  # texts of the kept messages; None for a picture
     dropped: tuple[int, ...]  # left out from the start
     count: Callable[[str], int]  # tokens of a text
     n_stay: int = 0  # of the first messages that are kept, which the ring never evicts
@@ -64,7 +73,7 @@ class Visible:
         low, high = 0, len(ends)  # messages before `low` are out, those from `high` on are not
         while low < high:
             middle = (low + high) // 2
-            if self.count(self.prompt.rendered.text[: ends[middle]]) <= first:
+            if self._tokens(ends[middle]) <= first:
                 low = middle + 1
             else:
                 high = middle
@@ -72,7 +81,7 @@ class Visible:
 
     def pinning(self, n_stay: int, most: int) -> Visible:
         """The same, with the first messages never evicted. Raises ContextFull where they have more tokens than that."""
-        tokens = self.count(self.prompt.rendered.text[: self._ends()[n_stay - 1]])
+        tokens = self._tokens(self._ends()[n_stay - 1])
         if tokens > most:
             raise ContextFull(
                 f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and ",
@@ -81,12 +90,23 @@ class Visible:
             )
         return replace(self, n_stay=n_stay, kept_tokens=tokens)
 
+    def _tokens(self, end: int) -> int:
+        """Tokens of the first `end` characters, pictures included."""
+        text, at, tokens, plain = self.prompt.rendered.text, 0, 0, ""
+        for mark in self.prompt.marks:
+            if mark.end <= end:
+                plain, at, tokens = plain + text[at : mark.start], mark.end, tokens + mark.tokens
+        return tokens + self.count(plain + text[at:end])
+
     def _ends(self) -> list[int]:
-        """Where each message's text ends among the characters of the prompt."""
-        text, at, ends = self.prompt.rendered.text, 0, list[int]()
-        for part in self.texts:
-            found = text.find(part.strip(), at)
-            at = found + len(part.strip()) if found >= 0 else at
+        """Where each message ends among the characters of the prompt."""
+        text, at, ends, marks = self.prompt.rendered.text, 0, list[int](), iter(self.prompt.marks)
+        for parts in self.parts:
+            for part in parts:
+                if part is None:
+                    at = max(at, next(marks, (0, at))[1])
+                elif (found := text.find(part.strip(), at)) >= 0:
+                    at = found + len(part.strip())
             ends.append(at)
         return ends
 
@@ -128,7 +148,11 @@ def fit(
         )
     here = set(left)
     seen = Visible(
-        prompt, tuple(left), tuple(_text(messages[k]) for k in left), tuple(k for k in range(len(messages)) if k not in here), count
+        prompt,
+        tuple(left),
+        tuple(_parts(messages[k]) for k in left),
+        tuple(k for k in range(len(messages)) if k not in here),
+        count,
     )
     return seen.pinning(n_stay, pinned) if policy == "ring" and n_stay else seen
 
@@ -163,7 +187,9 @@ def _shortened(
     if fails and len(prompt.ids) >= context:
         raise ContextFull.of_prompt(
             f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
-            f"and this model sees {context}; send a shorter one, or load the model with a larger context.",
+            f"and this model sees {context}; send a shorter one, or load the model with a larger context, such as ",
+            larger_context(len(prompt.ids)),
+            ".",
             tokens=len(prompt.ids),
             limit=context,
         )
@@ -188,8 +214,13 @@ def _pinned(message: Message) -> bool:
 
 
 def _text(message: Message) -> str:
+    return "\n".join(part for part in _parts(message) if part is not None)
+
+
+def _parts(message: Message) -> tuple[str | None, ...]:
+    """The texts of a message; None for a picture."""
     content = message.get("content")
     if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, Sequence) else ()
-    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+        return (content,)
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, Sequence) else []
+    return tuple(None if part.get("type") in (*IMAGE_PARTS, *AUDIO_PARTS) else str(part.get("text", "")) for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,53 +33,6 @@ class EmbedKeywords(TypedDict, total=False):
     progress: EmbedProgress | None  # called between steps
 
 
-class Embedding:
-    """The calls of an embedding model."""
-
-    def _opened(self) -> LoadedModel:
-        """Raises ModelClosed."""
-        raise NotImplementedError
-
-    @overload
-    def embed(self, texts: Texts, *, return_counts: Literal[False] = False, **options: Unpack[EmbedKeywords]) -> Vectors: ...
-    @overload
-    def embed(
-        self, texts: Texts, *, return_counts: Literal[True], **options: Unpack[EmbedKeywords]
-    ) -> tuple[Vectors, TokenIds]: ...
-
-    def embed(
-        self, texts: Texts, *, return_counts: bool = False, **options: Unpack[EmbedKeywords]
-    ) -> Vectors | tuple[Vectors, TokenIds]:
-        """Vectors (n, d) float32 of texts: a list of them, one, the token ids of one, or a list of token ids.
-
-        The file, or `load(pooling=)`, says how the rows of a text become its vector (mean, cls, last, or the scores of a reranker's
-        labels, which are never normalised or shortened). `normalize`: every vector has the length 1, so that a dot product is the
-        cosine. `dimensions`: the first so many values alone, for models trained for that (Matryoshka). `truncate`: cut texts to the
-        context. `return_counts`: the number of tokens of each text (n,) too. Many texts share a step; on the CPU a text's vector is
-        the same, bit for bit, whatever texts are beside it. `progress(done, of)` is called between steps.
-
-        Raises OptionError for a model that writes text, ContextFull for a text that is longer than the context, NoTokenizer,
-        NumericError, ModelClosed.
-        """
-        vectors, counts = embed(self._opened(), texts, options)
-        return (vectors, counts) if check_flag("return_counts", return_counts) else vectors
-
-    @overload
-    async def aembed(self, texts: Texts, *, return_counts: Literal[False] = False, **options: Unpack[EmbedKeywords]) -> Vectors: ...
-    @overload
-    async def aembed(
-        self, texts: Texts, *, return_counts: Literal[True], **options: Unpack[EmbedKeywords]
-    ) -> tuple[Vectors, TokenIds]: ...
-
-    async def aembed(
-        self, texts: Texts, *, return_counts: bool = False, **options: Unpack[EmbedKeywords]
-    ) -> Vectors | tuple[Vectors, TokenIds]:
-        """`embed` without blocking the event loop; cancelling the task ends the computing within a step."""
-        model = self._opened()
-        vectors, counts = await cancellable(lambda stop: embed(model, texts, options, stop))
-        return (vectors, counts) if check_flag("return_counts", return_counts) else vectors
-
-
 async def cancellable(call: Callable[[Callable[[], bool]], Result]) -> Result:
     """A call's result, from a thread of its own; where the task is cancelled, the call's `stop()` is true from then on."""
     from asyncio import CancelledError, to_thread  # 3 MB, which most programs never need
@@ -94,7 +47,7 @@ async def cancellable(call: Callable[[Callable[[], bool]], Result]) -> Result:
 
 
 def embed(model: LoadedModel, texts: Texts, options: EmbedKeywords, stop: Callable[[], bool] = bool) -> tuple[Vectors, TokenIds]:
-    """The vectors of texts and their numbers of tokens; see `Embedding.embed`. Raises StepStopped where `stop()` is true."""
+    """The vectors of texts and their numbers of tokens; see `Model.embed`. Raises StepStopped where `stop()` is true."""
     _check_names(options)
     normalize, truncate = check_flag("normalize", options.get("normalize", True)), options.get("truncate", False)
     progress = check_progress(options.get("progress"), "(done, of) texts")

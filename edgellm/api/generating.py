@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, cast, overload
 
 from edgellm.api.answer import AnswerSpec
 from edgellm.api.async_ import AsyncTwins
-from edgellm.api.chat_options import ChatKeywords, check_budget, check_message, check_think, form_of, generation_part
+from edgellm.api.chat_options import AnyFormChatKeywords, ChatKeywords, check_budget, check_message, check_think, form_of
 from edgellm.api.context_policy import ContextPolicy, Visible, fit, larger_context
-from edgellm.api.forms.grammar_vocabulary import Free, GrammarVocabulary
-from edgellm.api.generation_options import GenerationKeywords, GenerationOptions, Tries, parse
+from edgellm.api.generation_options import AnyFormKeywords, GenerationKeywords, GenerationOptions, Tries, generation_part, parse
 from edgellm.api.indenting import Indenter
-from edgellm.api.infill import InfillKeywords
-from edgellm.api.infill import generation_part as infill_rest
-from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of
-from edgellm.api.records import Generation, TokenLogprobs
-from edgellm.api.rounds import Rounds, RoundStream, rounds_of
-from edgellm.api.scoring import prompt_logprobs
+from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of, tools_of
+from edgellm.api.records import Generation, Parsed, ParsedGeneration, Validates
 from edgellm.api.stream import Stream
-from edgellm.api.tools import Toolbox, check_tools, chosen, toolbox
 from edgellm.arguments import check_flag
 from edgellm.backends.base import never
-from edgellm.chat import ChatTemplate, Message, ThinkingSplitter, marks_of, splitter_of
+from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
 from edgellm.chat.channels import Reader
+from edgellm.chat.thinking import Free
 from edgellm.engine.conversation import SessionCache
-from edgellm.engine.prompts import PromptVectors, TokenIds, check_room
+from edgellm.engine.prompts import PromptVectors, Stop, TokenIds, Watch, check_pictures, check_room
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.loading.drafts import Drafts
-from edgellm.loading.image_encoder import Stop, Watch
 from edgellm.loading.loaded import LoadedModel
 from edgellm.loading.tokenizing import answer_decoder
 from edgellm.sampling import Sampler
 from edgellm.sampling.bans import Bans
+
+if TYPE_CHECKING:
+    from edgellm.api.forms.grammar_vocabulary import GrammarVocabulary
+    from edgellm.api.infill import InfillKeywords
+    from edgellm.api.rounds import Rounds
+    from edgellm.api.tools import Toolbox
 
 
 class AnswerSource(NamedTuple):
@@ -53,6 +53,8 @@ class AnswerMaker:
 
     @cached_property
     def grammars(self) -> GrammarVocabulary:
+        from edgellm.api.forms.grammar_vocabulary import GrammarVocabulary
+
         return GrammarVocabulary(self.model.tokenizer, self.model.n_vocab)
 
     def begin(
@@ -69,7 +71,11 @@ class AnswerMaker:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         model = self.model
         model.require_writing()
+        if asked.echo and vectors is not None:
+            raise OptionError("echo is not possible with images; leave one of them out.")
         check_room(len(ids), model.engine.positions)
+        if vectors is not None:
+            check_pictures(ids, model.context - model.info.sinks)
         limit = model.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
             raise ContextFull.of_prompt(
@@ -102,7 +108,8 @@ class AnswerMaker:
         decoder = (
             answer_decoder(tokenizer, int(max(ids[-1], 0)), exact_spaces=asked.form is not None, shown=shown) if tokenizer else None
         )
-        bans = Bans(asked.bans, tokenizer.piece) if asked.bans and tokenizer else None
+        formed = asked.form is not None or (tools is not None and tools.must)
+        bans = Bans(asked.bans, tokenizer.piece, stepwise=formed) if asked.bans and tokenizer else None
         spec = AnswerSpec(
             ids,
             asked.max_tokens,
@@ -122,31 +129,21 @@ class AnswerMaker:
             parse=asked.form.parse if asked.form else None,
             not_enforced=(*(asked.form.not_enforced if asked.form else ()), *(tools.not_enforced if tools else ())),
             check=asked.form.check if asked.form else None,
+            check_call=tools.problem_of if tools and tools.not_enforced else None,
             drafter=self.drafts.drafter(
                 asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
             )
             if vectors is None and bans is None
             else None,
             bans=bans,
-            prompt_logprobs=_echoed(model, ids, asked, vectors),
+            echo=asked.echo,
             vectors=vectors,
         )
         background = source.background if asked.priority is None else asked.priority == "background"
         stream = Stream(model.engine, spec, session=source.session, background=background)
-        if vectors is None and not (source.session and source.session.adapters):
+        if not (source.session and source.session.adapters):
             stream.request.recalled = model.recall(ids, spec.kept)
         return stream
-
-
-def _echoed(
-    model: LoadedModel, ids: TokenIds, asked: GenerationOptions, vectors: PromptVectors | None
-) -> tuple[TokenLogprobs, ...] | None:
-    """Log probabilities of the prompt, where they are wanted. Raises OptionError, ModelClosed."""
-    if not asked.echo:
-        return None
-    if vectors is not None:
-        raise OptionError("echo is not possible with images; leave one of them out.")
-    return tuple(prompt_logprobs(model, ids, asked.logprobs or 0))
 
 
 def _kept(model: LoadedModel, messages: Visible | None) -> int | None:
@@ -160,6 +157,13 @@ class Generating(AsyncTwins, Prompting):
     def _source(self) -> AnswerSource:
         """Raises ModelClosed, SessionError."""
         raise NotImplementedError
+
+    @overload
+    def generate(
+        self, prompt: Prompt, *, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+    ) -> ParsedGeneration[Parsed]: ...
+    @overload
+    def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation: ...
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """Continue a prompt, and return the answer.
@@ -226,13 +230,27 @@ class Generating(AsyncTwins, Prompting):
 
         `files`: other files of the repository, as a mapping of paths to texts or pairs of them, the most important last; `path`:
         that of the file with the gap; `repository`: its name. The order of the prompt is that of the model's family. A prompt that
-        exceeds the context loses files, from the first one on, then the beginning of `prefix` and the end of `suffix`. Other
-        options and errors as in `generate`, and OptionError for a model whose vocabulary has no tokens for this.
+        exceeds the context loses files, from the first one on, then the beginning of `prefix` and the end of `suffix`
+        (`result.stats.left_out_tokens` counts them). Other options and errors as in `generate`, and OptionError for a model whose
+        vocabulary has no tokens for this.
         """
         wanted = check_flag("stream", stream)
-        answer = self.stream(self.fill_in_prompt(prefix, suffix, **options), **infill_rest(options))
+        from edgellm.api import infill
+
+        ids, left_out = infill.prompt(self._opened(), prefix, suffix, options)
+        answer = self.stream(ids, **generation_part(options, infill.InfillKeywords))
+        answer.request.left_out_tokens = left_out
         return answer if wanted else answer.drain()
 
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        schema: type[Parsed] | Validates[Parsed],
+        stream: Literal[False] = False,
+        **options: Unpack[AnyFormChatKeywords],
+    ) -> ParsedGeneration[Parsed]: ...
     @overload
     def chat(
         self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
@@ -254,14 +272,17 @@ class Generating(AsyncTwins, Prompting):
         template asks for. `think`: whether a model whose template has a switch for it thinks before it answers, None for the
         template's own default; see the property `thinking`. What is thought, between <think> and </think> or other marks, is not
         part of the answer: it is `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so
-        many tokens, with the sentence `think_message` where one is given. Other options and errors as in `generate`, and
-        TemplateError where the template does not take the conversation.
+        many tokens, with the sentence `think_message` where one is given. `continue_final_message`: a last message of the assistant
+        is the beginning of the answer, which continues it without thinking (gpt-oss and Apriel begin another one). Other options
+        and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
         return self.chat_until(never, messages, stream=stream, **options)
 
     def rounds(self, messages: Sequence[Message], options: ChatKeywords) -> Rounds:
         """The rounds of `chat` with `run_tools`. Errors as there."""
         check_messages(messages)
+        from edgellm.api.rounds import rounds_of
+
         _, tools = tools_of(self._source().maker.model, options)
         return rounds_of(messages, tools, options)
 
@@ -275,6 +296,8 @@ class Generating(AsyncTwins, Prompting):
         stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
         template, tools = tools_of(model, options)
         if runs:
+            from edgellm.api.rounds import RoundStream, rounds_of
+
             rounds = rounds_of(messages, tools, options)
             in_rounds = RoundStream(rounds, lambda: self.chat(rounds.messages, stream=True, **rounds.options(options)))
             return in_rounds if stream else in_rounds.drain()
@@ -283,7 +306,15 @@ class Generating(AsyncTwins, Prompting):
         asked = parse(_formed(options), context=model.context, more_stops=template.stops, stop_loops=True)
         seen = fit(
             messages,
-            encoder(model, template, tools, think, options.get("template_options"), Watch(given_up, asked.progress)),
+            encoder(
+                model,
+                template,
+                tools,
+                think,
+                options.get("template_options"),
+                Watch(given_up, asked.progress),
+                continued=check_flag("continue_final_message", options.get("continue_final_message", False)),
+            ),
             lambda text: len(model.tokenizer.encode(text)),
             asked.context_policy or source.policy,
             context=model.context,
@@ -312,17 +343,9 @@ class Generating(AsyncTwins, Prompting):
 
 def _formed(options: ChatKeywords) -> GenerationKeywords:
     """The options that every generation has, with the form that `response_format` asks for. Raises OptionError."""
-    own, wanted = generation_part(options), form_of(options.get("response_format"))
+    own, wanted = generation_part(options, ChatKeywords), form_of(options.get("response_format"))
     if wanted is None:
         return own
     if own.get("schema") is not None:
         raise OptionError("response_format and schema were given together; an answer has one form.")
     return {**own, "schema": wanted}
-
-
-def tools_of(model: LoadedModel, options: ChatKeywords) -> tuple[ChatTemplate, Toolbox | None]:
-    """The template of a conversation, and its tools. Raises OptionError, SchemaError, TemplateError."""
-    given = check_tools(options.get("tools"))
-    template = model.tool_template if given else model.template
-    tools = toolbox(given, template, strict=options.get("strict") is True)
-    return template, chosen(tools, options.get("tool_choice"), options.get("parallel_tool_calls"))

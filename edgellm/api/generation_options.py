@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast  # Any: a schema may be many things
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
-from edgellm.api.forms.form import Form, find_form
+from edgellm.api.forms import FORMS
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
@@ -17,6 +17,7 @@ from edgellm.options.table import known_as
 from edgellm.sampling import Processor, SamplingKeywords
 
 if TYPE_CHECKING:
+    from edgellm.api.forms.form import Form
     from edgellm.api.records import Generation
 
 MAX_TRIES = 4  # of an answer whose schema is not enforced entirely
@@ -27,15 +28,14 @@ MaxTokens = int | None | Literal["context", "unlimited"]
 PromptProgress = Callable[[int, int], None]  # (tokens of the prompt that were read, all of them)
 
 
-class GenerationKeywords(SamplingKeywords, total=False):
-    """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
+class AnyFormKeywords(SamplingKeywords, total=False):
+    """The options of `generate`, `stream` and `chat` but `schema`, which has a type of its own in them."""
 
     max_tokens: MaxTokens  # "context" or None (default): as many as the context holds; "unlimited": no limit
     stop: str | Iterable[str] | None  # texts that end the answer and are not part of it
     processors: Sequence[Processor]  # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
     progress: PromptProgress | None  # called before each step of a prompt, in the thread that asks for the first piece
     context_policy: ContextPolicy | None  # what happens when the context is full; None: as the session or model was opened
-    schema: Any  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
     strict: bool | None  # False (None: for tools): keywords of schemas that cannot be enforced are checked afterwards
     indent: int | None  # blanks by which JSON of `schema` is indented; None: compact
     choices: Sequence[str] | None  # the answer is one of these texts
@@ -48,6 +48,12 @@ class GenerationKeywords(SamplingKeywords, total=False):
     # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
     draft: str | os.PathLike[str] | None
     priority: Priority | None  # "background" gives way to all that is in the foreground; None: as the session was opened
+
+
+class GenerationKeywords(AnyFormKeywords, total=False):
+    """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
+
+    schema: Any  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
 
 
 OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeywords.__annotations__)
@@ -73,6 +79,12 @@ class GenerationOptions:
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
 
 
+def generation_part(options: GenerationKeywords, keywords: type[GenerationKeywords]) -> GenerationKeywords:
+    """The options that every generation has, of those of a call that takes more."""
+    others = keywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
+    return {name: value for name, value in options.items() if name not in others}  # type: ignore[return-value]  # a part of it
+
+
 def parse(
     options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (), stop_loops: bool = False
 ) -> GenerationOptions:
@@ -82,7 +94,7 @@ def parse(
     """
     given = as_texts(options.get("stop"))
     bans = as_texts(options.get("ban"), "ban")
-    form = find_form(options, stops=bool(given), bans=bool(bans))
+    form = _form(options, stops=bool(given))
     turn_ends = StopText(more_stops) if more_stops and not form else None  # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
     _check_names(sampling)
@@ -103,6 +115,14 @@ def parse(
         check_flag("echo", options.get("echo", False)),
         turn_ends,
     )
+
+
+def _form(options: GenerationKeywords, *, stops: bool) -> Form | None:
+    if all(options.get(name) is None for name in FORMS):
+        return None
+    from edgellm.api.forms.form import find_form  # with the readers of schemas and the formats of calls
+
+    return find_form(options, stops=stops)
 
 
 def check_priority(asked: object) -> Priority:
@@ -155,7 +175,7 @@ class Tries(Generic[Keywords]):
 
     def again(self, answer: Generation) -> bool:
         """Prepare the options of the next try; False where there is none."""
-        if self._left == 0 or answer.check is None or answer.problem is None:
+        if self._left == 0 or answer.problem is None:
             return False
         self._left -= 1
         other = {"seed": answer.seed + 1, **({"temperature": RETRY_TEMPERATURE} if self.options.get("temperature") == 0 else {})}

@@ -34,7 +34,7 @@ class ModelHeader:
     type: str  # of most of its tensors
     context_train: int  # tokens, 0 where the file does not say
     template: str  # its chat template, "" without one
-    tools: bool  # whether the template tells of tools
+    tools: bool  # whether the template shows tools
     thinking: Thinking
     embedding: bool  # whether it makes vectors of texts
     fill_in: bool  # whether the vocabulary has tokens for filling in the middle

@@ -20,14 +20,8 @@ class InfillKeywords(GenerationKeywords, total=False):
     repository: str | None  # its name
 
 
-def generation_part(options: InfillKeywords) -> GenerationKeywords:
-    """The options that every generation has."""
-    ours = InfillKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
-    return {name: value for name, value in options.items() if name not in ours}  # type: ignore[return-value]  # a part of it
-
-
-def prompt(model: LoadedModel, prefix: str, suffix: str, options: InfillKeywords) -> list[int]:
-    """Token ids for what stands between two texts. Raises OptionError, NoTokenizer."""
+def prompt(model: LoadedModel, prefix: str, suffix: str, options: InfillKeywords) -> tuple[list[int], int]:
+    """Token ids for what stands between two texts, and how many tokens of these did not fit. Raises OptionError, NoTokenizer."""
     asked = _checked(prefix, suffix, options)
     form = format_of(model.tokenizer)
     if form is None:

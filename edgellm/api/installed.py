@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from edgellm.catalogue import entry_of, spelling
 from edgellm.catalogue.download import Progress
-from edgellm.catalogue.names import entry_file, meant
+from edgellm.catalogue.names import entry_of, meant, named_file
 from edgellm.catalogue.pull import pull as fetch
-from edgellm.catalogue.registry import entries
 from edgellm.catalogue.removing import find_removable
 from edgellm.catalogue.removing import remove as remove_files
 from edgellm.catalogue.stores import scan
+
+MOST_NAME = 300  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,17 @@ def installed() -> list[InstalledModel]:
 def find_installed(name: str) -> InstalledModel | None:
     """The installed model that a name means, None without one.
 
-    Only names are compared, in edgellm's spelling or Ollama's (`qwen3:0.6b`): nothing is opened at a path that the name spells.
+    The spellings of `load` are understood, of names alone: nothing is opened at a path that the name spells. Raises ModelNotFound
+    where several models have this name.
     """
     models, wanted = installed(), name.strip().lower()
     named = {model.name.lower(): model for model in models}
     for text in (wanted, wanted.removesuffix(":latest"), f"ollama:{wanted.removesuffix(':latest')}", f"hf:{wanted}"):
         if text in named:
             return named[text]
-    for _, file in spelling.variants(name, entries()) if name.isprintable() and len(name) <= 200 else ():
-        path = entry_file(file)
-        if path is not None and (found := next((model for model in models if model.path == path), None)) is not None:
-            return found
-    return None
+    path = named_file(name.strip()) if name.isprintable() and len(name) <= MOST_NAME else None
+    target = path and os.path.realpath(path)
+    return next((model for model in models if os.path.realpath(model.path) == target), None) if target else None
 
 
 def pull(name: str, *, progress: Progress = lambda file, done, total: None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from typing import Never
@@ -55,7 +54,7 @@ def load(
     holds, but 4096 at least; half of that, a quarter or an eighth where memory is short. Older tokens than that are forgotten
     one by one, and counted (learned positions cannot slide: such a model stops there). An embedding model reads a text whole,
     of at most so many tokens. `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory), "q4_0" (a
-    quarter) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
+    quarter) or "f32"; None takes f16, or q8_0 where memory is short. A setting chosen for lack of memory is noted in `info.place`.
     `parallel`: how many conversations are computed at a time, in shared steps, and kept when they are over; each has keys and
     values of its own. `queue`: how many others may wait; more raise QueueFull. None for any number.
     `prefix_cache`: disk space for the beginnings of prompts, such as "4G": what was computed of them is saved in the user's cache
@@ -69,7 +68,7 @@ def load(
     `model.session(adapters=...)` gives a conversation other scales.
     `pooling`: how the rows of a text become its vector, "mean", "cls" or "last", instead of what the file says; a model that
     writes text then embeds it.
-    `mmproj`: the projector file that encodes images; None takes the one beside the model, where there is one, and "none" none.
+    `mmproj`: the projector file that encodes images or audio; None takes the one beside the model, if there is one, "none" none.
     `mmap`: weights are used where the system caches the file, shared with other processes; False reads them into memory of this
     process's own, in huge pages where Linux has them, and repacks those that gain by it on x86 processors with VNNI (rows are
     interleaved): loading takes longer, decoding is faster with the same results, and nothing that happens to the file matters
@@ -80,6 +79,8 @@ def load(
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     if unknown:
+        import difflib  # which nothing else needs
+
         name = next(iter(unknown))
         row, places = known_as(name), {"loading": "the name here", "chat": "an option of chat"}
         meant = f"; {row.name} is {places.get(row.part, 'an option of generate and chat')}." if row is not None else ""

@@ -6,39 +6,39 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
-from edgellm.api.embed import Embedding
 from edgellm.api.generating import AnswerMaker, AnswerSource, Generating
 from edgellm.api.generation_options import Priority, check_priority
 from edgellm.api.prompting import Prompt, prompt_of
 from edgellm.api.records import LoadStats, TokenLogprobs
-from edgellm.api.rerank import Reranking
 from edgellm.api.scoring import prompt_logprobs, score
-from edgellm.api.vision import encode_image
-from edgellm.arguments import check_progress
+from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, thinking_of
-from edgellm.chat.images import Image
-from edgellm.chat.images import Source as ImageSource
 from edgellm.engine import saved_session
 from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.engine import Engine
-from edgellm.engine.prompts import PromptVectors, TokenIds, checked_ids
+from edgellm.engine.prompts import PatchProgress, PromptVectors, TokenIds, Watch, checked_ids
 from edgellm.engine.request import Scoring
-from edgellm.errors import SessionError
+from edgellm.errors import OptionError, SessionError
 from edgellm.loading.adapters import Asked
-from edgellm.loading.image_encoder import Progress as ImageProgress
-from edgellm.loading.image_encoder import Rows, Watch
 from edgellm.loading.loaded import LoadedModel, ModelInfo
 from edgellm.sampling import ResolvedOptions, SamplingKeywords
 from edgellm.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from edgellm.api.chat_options import ChatKeywords
+    from edgellm.api.embed import EmbedKeywords, Texts, Vectors
+    from edgellm.api.records import Generation
+    from edgellm.chat import audio
+    from edgellm.chat.images import Image, Source
 
-class Model(Generating, Embedding, Reranking):
+
+class Model(Generating):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -86,8 +86,8 @@ class Model(Generating, Embedding, Reranking):
         return LoadStats(len(self.engine.core.running), len(self.engine.core.waiting), self.engine.core.parallel)
 
     def embed_image(
-        self, image: ImageSource | Image, *, image_tokens: int | None = None, progress: ImageProgress | None = None
-    ) -> Rows:
+        self, image: Source | Image, *, image_tokens: int | None = None, progress: PatchProgress | None = None
+    ) -> npt.NDArray[np.float32]:
         """The rows (n, d) float32 that stand for an image in a prompt, tile by tile where the model cuts it, its overview last.
 
         `image`: a path, bytes, a data URI, a Pillow image, an array (h, w, 3) of uint8, or an `edgellm.Image`. `image_tokens`: rows
@@ -96,8 +96,95 @@ class Model(Generating, Embedding, Reranking):
 
         Raises ImageError, OptionError where the model takes no images, ModelClosed, NumericError.
         """
+        from edgellm.api.media import encode_image
+
         watch = Watch(progress=check_progress(progress, "(done, total) patches"))
         return encode_image(self._loaded, image, image_tokens, watch).rows
+
+    def embed_audio(self, clip: audio.Source | audio.Audio, *, progress: PatchProgress | None = None) -> npt.NDArray[np.float32]:
+        """The rows (n, d) float32 that stand for a clip in a prompt.
+
+        `clip`: a path, bytes, a data URI, samples (n,) or (n, channels) from -1 to 1 at 16 kHz, or an `edgellm.Audio`, which knows
+        their rate. `progress(done, total)` is called with frames, of 10 ms usually, while they are computed.
+
+        Raises AudioError, OptionError where the model takes no audio, ModelClosed, NumericError.
+        """
+        from edgellm.api.media import encode_audio
+
+        return encode_audio(self._loaded, clip, Watch(progress=check_progress(progress, "(done, total) frames"))).rows
+
+    def transcribe(
+        self, clip: audio.Source | audio.Audio, *, prompt: str | None = None, **options: Unpack[ChatKeywords]
+    ) -> Generation:
+        """The words of a clip, asked for as the model was trained to be asked, or by `prompt`. `clip`: see `embed_audio`.
+        `options`: those of a chat; the temperature is 0 unless they say another.
+
+        Raises AudioError, OptionError where the model takes no audio, and what a chat raises.
+        """
+        from edgellm.api.transcribe import transcribe
+
+        return transcribe(self, clip, prompt, dict(options))
+
+    @overload
+    def embed(self, texts: Texts, *, return_counts: Literal[False] = False, **options: Unpack[EmbedKeywords]) -> Vectors: ...
+    @overload
+    def embed(
+        self, texts: Texts, *, return_counts: Literal[True], **options: Unpack[EmbedKeywords]
+    ) -> tuple[Vectors, TokenIds]: ...
+
+    def embed(
+        self, texts: Texts, *, return_counts: bool = False, **options: Unpack[EmbedKeywords]
+    ) -> Vectors | tuple[Vectors, TokenIds]:
+        """Vectors (n, d) float32 of texts: a list of them, one, the token ids of one, or a list of token ids.
+
+        The file, or `load(pooling=)`, says how the rows of a text become its vector (mean, cls, last, or the scores of a reranker's
+        labels, which are never normalised or shortened). `normalize`: every vector has the length 1, so that a dot product is the
+        cosine. `dimensions`: the first so many values alone, for models trained for that (Matryoshka). `truncate`: cut texts to the
+        context. `return_counts`: the number of tokens of each text (n,) too. Many texts share a step; on the CPU a text's vector is
+        the same, bit for bit, whatever texts are beside it. `progress(done, of)` is called between steps.
+
+        Raises OptionError for a model that writes text, ContextFull for a text that is longer than the context, NoTokenizer,
+        NumericError, ModelClosed.
+        """
+        from edgellm.api.embed import embed  # models that write text need none of it
+
+        vectors, counts = embed(self._opened(), texts, options)
+        return (vectors, counts) if check_flag("return_counts", return_counts) else vectors
+
+    @overload
+    async def aembed(self, texts: Texts, *, return_counts: Literal[False] = False, **options: Unpack[EmbedKeywords]) -> Vectors: ...
+    @overload
+    async def aembed(
+        self, texts: Texts, *, return_counts: Literal[True], **options: Unpack[EmbedKeywords]
+    ) -> tuple[Vectors, TokenIds]: ...
+
+    async def aembed(
+        self, texts: Texts, *, return_counts: bool = False, **options: Unpack[EmbedKeywords]
+    ) -> Vectors | tuple[Vectors, TokenIds]:
+        """`embed` without blocking the event loop; cancelling the task ends the computing within a step."""
+        from edgellm.api.embed import cancellable, embed
+
+        model = self._opened()
+        vectors, counts = await cancellable(lambda stop: embed(model, texts, options, stop))
+        return (vectors, counts) if check_flag("return_counts", return_counts) else vectors
+
+    def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
+        """How well each document answers a query: (n,) float32 from 0 to 1, in the order of the documents.
+
+        Pairs have the form that the model was trained with: a template in the file, or both texts with the separators of its
+        tokenizer. `truncate`: cut documents to the context. Errors as in `embed`.
+        """
+        from edgellm.api.rerank import rerank
+
+        return rerank(self._opened(), query, documents, truncate)
+
+    async def arerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
+        """`rerank` without blocking the event loop; cancelling the task ends the computing within a step."""
+        from edgellm.api.embed import cancellable
+        from edgellm.api.rerank import rerank
+
+        model = self._opened()
+        return await cancellable(lambda stop: rerank(model, query, documents, truncate, stop))
 
     def session(
         self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None, adapters: Asked | None = None
@@ -198,11 +285,11 @@ class Model(Generating, Embedding, Reranking):
 
     def cancel(self) -> None:
         """End the answers that are being written or wait for their turn, from any thread, without waiting for that; nothing happens
-        where there are none. Images that are being encoded are given up, with an ImageError.
+        where there are none. Images and audio that are being encoded are given up, with an ImageError or AudioError.
         """
         self.engine.cancel()
-        if self._loaded.encoder is not None:
-            self._loaded.encoder.cancel()
+        for encoder in self._loaded.encoders.all:
+            encoder.cancel()
 
     def close(self) -> None:
         """Free threads, conversations and weights; running answers are cancelled first, and calls that wait raise ModelClosed.
@@ -211,6 +298,10 @@ class Model(Generating, Embedding, Reranking):
         """
         self._loaded.close()
         self._maker.drafts.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Models stay in their process. Raises OptionError."""
+        raise OptionError("a model cannot be pickled, nor sent to another process; send its path, and load it there.")
 
     def __enter__(self) -> Self:
         return self

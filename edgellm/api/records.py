@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple  # Any: what a caller's schema stands for
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar  # Any: what a caller's schema stands for
 
 from edgellm.chat.templates import Message
 from edgellm.chat.tools import CallDelta, ToolCall
 
+Parsed = TypeVar("Parsed")
+Parsed_co = TypeVar("Parsed_co", covariant=True)
 StopReason = Literal["eog", "stop", "length", "context", "loop", "cancelled"]
 
 
@@ -28,10 +30,14 @@ class PromptRead(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """Tokens that the model no longer sees, and the numbers of the messages that went with them or were left out."""
+    """Tokens that the model no longer sees, and the numbers of the messages that went with them or were left out.
+
+    `images`: pictures of the prompt that are no longer seen; one is evicted as a whole.
+    """
 
     tokens: int
     messages: tuple[int, ...] = ()
+    images: int = 0
 
 
 class Event(NamedTuple):
@@ -68,11 +74,19 @@ class Stats:
     drafted_tokens: int = 0  # that were guessed and checked
     accepted_tokens: int = 0  # of them: they were right
     thinking_tokens: int = 0  # of those that were generated
+    skipped_tokens: int = 0  # of the prompt: far beyond the context, so that nothing depends on them; not computed
+    left_out_tokens: int = 0  # of what `infill` was given: files, prefix and suffix that did not fit, and are not in the prompt
+    forgotten_images: int = 0  # of the prompt: no longer seen by the model, evicted as a whole
+
+    @property
+    def computed_prompt_tokens(self) -> int:
+        """Of the prompt: all but those that were cached or skipped."""
+        return self.prompt_tokens - self.cached_tokens - self.skipped_tokens
 
     @property
     def computed_tokens(self) -> int:
-        """Of prompt and answer: all but the cached ones."""
-        return self.prompt_tokens - self.cached_tokens + self.generated_tokens
+        """Of prompt and answer."""
+        return self.computed_prompt_tokens + self.generated_tokens
 
     @property
     def tokens_per_second(self) -> float:
@@ -84,14 +98,21 @@ class Stats:
     @property
     def prompt_tokens_per_second(self) -> float:
         """Speed of reading the prompt."""
-        return (self.prompt_tokens - self.cached_tokens) / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
+        return self.computed_prompt_tokens / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
 
 
 class ToolError(NamedTuple):
-    """A call whose function raised an exception, of which the model was told."""
+    """A call whose function raised an exception, which the model got as its result."""
 
     call: ToolCall
     error: Exception
+
+
+class CallProblem(NamedTuple):
+    """A call whose arguments break their tool's schema, and what is wrong with them."""
+
+    call: ToolCall
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ class Generation:
     `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
     `stop_text`: the text of `stop` that ended it. `not_enforced`: keywords of schemas that no grammar enforces.
     `prompt_logprobs`: of each token of the prompt but the first, with `echo=True`.
-    `tool_errors`: exceptions of functions that were called.
+    `tool_errors`: exceptions of functions that were called. `call_problems`: calls whose arguments break what no grammar enforces.
     `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
     """
 
@@ -124,20 +145,40 @@ class Generation:
     check: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     tool_errors: tuple[ToolError, ...] = ()
+    call_problems: tuple[CallProblem, ...] = ()
 
     @property
     def problem(self) -> str | None:
-        """The fault of an answer under a schema with `strict=False`; None without one."""
-        return self.check(self.text) if self.check is not None and self.stop_reason == "eog" and not self.tool_calls else None
+        """The fault of an answer under a schema with `strict=False`, or of its first call that has one; None without one."""
+        if self.tool_calls or self.check is None or self.stop_reason != "eog":
+            return self.call_problems[0].problem if self.call_problems else None
+        return self.check(self.text)
 
     @property
     def parsed(self) -> Any:
-        """The value of an answer with a schema: an instance of the Pydantic model, else what JSON gives. None without a schema,
-        for an answer that was cut (`stop_reason` is not "eog"), and for calls of tools in its place.
+        """The value of an answer with a schema: an instance of the Pydantic model or dataclass, what the type says, or for a
+        mapping what JSON gives. None without a schema, for an answer that was cut (`stop_reason` is not "eog"), and for calls of
+        tools in its place.
 
         Raises what the model's own validators raise.
         """
         return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" and not self.tool_calls else None
+
+
+class Validates(Protocol[Parsed_co]):
+    """A TypeAdapter of Pydantic."""
+
+    def validate_json(self, data: str, /) -> Parsed_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedGeneration(Generation, Generic[Parsed]):
+    """A finished answer of a schema, whose value has the type that `schema` was given as."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def parsed(self) -> Parsed | None: ...
 
 
 class LoadStats(NamedTuple):

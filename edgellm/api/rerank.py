@@ -26,32 +26,11 @@ class Pair(NamedTuple):
     """A query with a document, as the model reads them."""
 
     ids: TokenIds
-    types: TokenIds  # 1 for the tokens of the document, where the model tells both apart
-
-
-class Reranking:
-    """The calls of a reranker."""
-
-    def _opened(self) -> LoadedModel:
-        """Raises ModelClosed."""
-        raise NotImplementedError
-
-    def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
-        """How well each document answers a query: (n,) float32 from 0 to 1, in the order of the documents.
-
-        Pairs have the form that the model was trained with: a template in the file, or both texts with the separators of its
-        tokenizer. `truncate`: cut documents to the context. Errors as in `embed`.
-        """
-        return rerank(self._opened(), query, documents, truncate)
-
-    async def arerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Vectors:
-        """`rerank` without blocking the event loop; cancelling the task ends the computing within a step."""
-        model = self._opened()
-        return await embedding.cancellable(lambda stop: rerank(model, query, documents, truncate, stop))
+    types: TokenIds  # 1 for the tokens of the document, where the model has token types
 
 
 def rerank(model: LoadedModel, query: str, documents: Sequence[str], truncate: bool, stop: Callable[[], bool] = bool) -> Vectors:
-    """See `Reranking.rerank`."""
+    """See `Model.rerank`."""
     if not isinstance(query, str):
         raise OptionError(f"query={shown(query)} is not a text; give a str.")
     if isinstance(documents, str) or not isinstance(documents, Sequence) or not all(isinstance(each, str) for each in documents):

@@ -20,7 +20,7 @@ from edgellm.api.stream import EventMaker, Stream
 from edgellm.api.tools import MAX_ROUNDS, Function, Toolbox
 from edgellm.chat.templates import Message
 from edgellm.chat.tools import ToolCall
-from edgellm.errors import OptionError, shown
+from edgellm.errors import OptionError, SchemaError, shown
 
 log = logging.getLogger("edgellm")
 SUMMED = (
@@ -32,6 +32,7 @@ SUMMED = (
     "drafted_tokens",
     "accepted_tokens",
     "thinking_tokens",
+    "skipped_tokens",
 )
 
 
@@ -74,6 +75,10 @@ class Rounds:
         function = self._tools.functions.get(call.name)
         if function is None:
             self._add(call, f"error: there is no tool {call.name}; there are {', '.join(self._tools.functions)}")
+            return
+        if (problem := self._tools.problem_of(call)) is not None:
+            self._errors.append(ToolError(call, SchemaError(f"the arguments of {call.name} break its schema: {problem}")))
+            self._add(call, f"error: {problem}")
             return
         try:
             found = yield functools.partial(function, **arguments_for(function, call.arguments))

@@ -12,14 +12,13 @@ from edgellm.api.records import Event, Eviction, Generation, PromptRead, TokenLo
 from edgellm.engine.conversation import SessionCache
 from edgellm.engine.engine import Engine
 from edgellm.engine.readers import RequestReader
-from edgellm.engine.request import Request
 from edgellm.errors import ModelClosed, OptionError
 
 
 class Stream:
     """Iterate over it for the pieces, one per token; after the end `result` is the Generation.
 
-    `events()` tells more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
+    `events()` has more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
 
     `close()` ends it early, from any thread, as does leaving its `with` block. Then, and after an error, the model is ready
     for the next call. Between two pieces other calls may preempt it; it resumes with the same result.
@@ -41,6 +40,11 @@ class Stream:
     def prompt_tokens(self) -> int:
         """Tokens of the prompt, as the model reads it."""
         return self._answer.n_prompt
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that need not be computed; 0 before that is known."""
+        return self._answer.cached_tokens
 
     @property
     def result(self) -> Generation:
@@ -73,7 +77,7 @@ class Stream:
 
     # --- for readers that do not block ---------------------------------------------------------------------------------------
     @property
-    def request(self) -> Request:
+    def request(self) -> Answer:
         """The request that the engine computes."""
         return self._answer
 

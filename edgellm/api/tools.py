@@ -22,10 +22,10 @@ from edgellm.chat.families import (
     ways,
     with_forms,
 )
-from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced
+from edgellm.chat.schemas import arguments_schema, check_keywords, not_enforced, problem_of
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.tools import Tool
+from edgellm.chat.tools import Tool, ToolCall
 from edgellm.errors import OptionError, SchemaError, TemplateError, shown
 from edgellm.tokenizer import Tokenizer
 
@@ -48,6 +48,11 @@ class Toolbox:
     def not_enforced(self) -> tuple[str, ...]:
         """Keywords of the tools' schemas that arguments may break."""
         return tuple(dict.fromkeys(key for tool in self.tools for key in not_enforced(tool.parameters)))
+
+    def problem_of(self, call: ToolCall) -> str | None:
+        """The fault of a call's arguments under its tool's schema; None where none is known."""
+        parameters = next((tool.parameters for tool in self.tools if tool.name == call.name), None)
+        return problem_of(dict(call.arguments), parameters) if parameters is not None else None
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ class Architecture(Protocol):
 
 def names() -> list[str]:
     """All architectures that can be run."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg and not module.name.startswith("_"))
 
 
 def _refused(file: str | os.PathLike[str]) -> list[str]:

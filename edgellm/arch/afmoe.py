@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgellm.arch.blocks.attention import gated_output, layer_windows, sliding_layers
-from edgellm.arch.blocks.moe import experts_of, leading_dense
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -16,7 +16,7 @@ PERIOD = 4  # every fourth layer sees everything, and rotates nothing
 
 def build(keys: Keys, g: Builder) -> None:
     """Norms before and after each half; scaled embeddings, sigmoid routing with a bias, first layers without experts."""
-    dense, windows = leading_dense(keys), layer_windows(keys, PERIOD)
+    windows = layer_windows(keys, PERIOD)
     slides, experts = sliding_layers(keys, PERIOD), experts_of(keys, gating="sigmoid", normalise=True)
     model = Transformer(keys, g, experts=experts)
     rope = model.rope("neox")
@@ -29,6 +29,6 @@ def build(keys: Keys, g: Builder) -> None:
         y = layer.output(gated_output(g, layer.block, h, y, "sigmoid"))
         x = add(g, x, layer.norm(y, "post_attention_norm"))
         y = layer.norm(x, "ffn_norm")
-        y = layer.gated_ffn(y) if layer.index < dense else layer.moe(y)
+        y = layer.dense_or_moe(y)
         x = add(g, x, layer.norm(y, "post_ffw_norm"))
     model.logits(x)

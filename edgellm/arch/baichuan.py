@@ -10,5 +10,5 @@ LAYERS = 40  # of the 13B
 
 
 def build(keys: Keys, g: Builder) -> None:
-    """Blocks of one or the other, by the number of layers, as llama.cpp tells them apart."""
+    """Blocks of one or the other, by the number of layers, as in llama.cpp."""
     (refact if keys.n_layers == LAYERS else llama).build(keys, g)

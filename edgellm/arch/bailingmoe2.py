@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.moe import experts_of, leading_dense
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.moe import experts_of
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -11,15 +11,12 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks whose heads are normalised and rotated in part; a dense layer first, then experts. The last layers draft."""
-    dense = leading_dense(keys)
     model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
-    rope = model.rope("neox")
-    drafting = drafting_layers(g, keys)
-    x = model.embed()
-    for layer in model.layers(drafting):
+    rope, x = model.rope("neox"), model.embed()
+    for layer in model.layers(drafting=False):
         q, k, v = layer.fused_qkv(layer.norm(x, "attn_norm"))
         q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
         y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+        x = add(g, x, layer.dense_or_moe(y))
     model.logits(x)

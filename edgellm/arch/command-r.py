@@ -17,8 +17,7 @@ def build(keys: Keys, g: Builder) -> None:
         h = layer.norm(x, "attn_norm")
         q, k, v = layer.qkv(h)
         if layer.has("attn_q_norm"):
-            q = layer.norm(q, "attn_q_norm", layer.heads.n)
-            k = layer.norm(k, "attn_k_norm", layer.heads.n_kv)
+            q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
         x = add(g, x, layer.gated_ffn(h))
     model.logits(x, keys.number("logit_scale"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgellm.arch.blocks.mla import latent_attention, latent_heads
 from edgellm.arch.blocks.moe import experts_of, has_experts
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -19,9 +19,8 @@ def build(keys: Keys, g: Builder) -> None:
     biased = any(name.endswith(".exp_probs_b.bias") for name in g.tensors)
     experts = experts_of(keys, gating="sigmoid" if biased else "softmax", normalise=False) if has_experts(keys) else None
     model = Transformer(keys, g, experts=experts)
-    drafting = drafting_layers(g, keys)
     x = model.embed()
-    for layer in model.layers(drafting):
+    for layer in model.layers(drafting=False):
         y = latent_attention(g, layer.block, layer.norm(x, "attn_norm"), heads)
         x = add(g, x, layer.output(y))
         x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm")))

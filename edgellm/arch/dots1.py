@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.moe import experts_of, leading_dense
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -11,7 +11,6 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; one norm weight (head_dim,) for all query heads and one for all key heads."""
-    dense = leading_dense(keys)
     model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
@@ -19,5 +18,5 @@ def build(keys: Keys, g: Builder) -> None:
         q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
         y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+        x = add(g, x, layer.dense_or_moe(y))
     model.logits(x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgellm.arch.blocks.positions import has_sections
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -12,10 +12,8 @@ from edgellm.ops.dense import add
 def build(keys: Keys, g: Builder) -> None:
     """Blocks with four norms; biases come from the file. GLM-4.1V and 4.6V pair the halves of a head, as their sections say."""
     model = Transformer(keys, g)
-    rope = model.rope("neox" if has_sections(keys) else "norm")
-    drafting = drafting_layers(g, keys)
-    x = model.embed()
-    for layer in model.layers(drafting):
+    rope, x = model.rope("neox" if has_sections(keys) else "norm"), model.embed()
+    for layer in model.layers(drafting=False):
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
         y = layer.attention(q, k, v, rope)
         x = add(g, x, layer.norm(y, "post_attention_norm"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.moe import experts_of, leading_dense
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.moe import experts_of
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -11,16 +11,13 @@ from edgellm.ops.dense import add
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks, whose heads are normalised where the file has the weights (not Air). The last layers draft tokens."""
-    dense = leading_dense(keys)
     model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
-    rope = model.rope("neox")
-    drafting = drafting_layers(g, keys)
-    x = model.embed()
-    for layer in model.layers(drafting):
+    rope, x = model.rope("neox"), model.embed()
+    for layer in model.layers(drafting=False):
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
         if layer.has("attn_q_norm"):
             q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
         y = layer.norm(x, "post_attention_norm")
-        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+        x = add(g, x, layer.dense_or_moe(y))
     model.logits(x)

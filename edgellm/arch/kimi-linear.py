@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgellm.arch.blocks.attention import Heads, project_qkv
 from edgellm.arch.blocks.mla import latent_attention, latent_heads
-from edgellm.arch.blocks.moe import experts_of, leading_dense
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.recurrent import LENGTH_EPSILON, MOST_TAPS
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
@@ -18,7 +18,7 @@ from edgellm.ops.norm import rms_norm
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks, the first ones without experts. A layer without key heads keeps a state."""
     latent = latent_heads(keys, g, rotates=False)
-    experts, dense = experts_of(keys, gating="sigmoid", normalise=True), leading_dense(keys)
+    experts = experts_of(keys, gating="sigmoid", normalise=True)
     model = Transformer(keys, g, experts=experts)
     dim, taps = keys.integer("kda.head_dim", 1, MAX_WIDTH), keys.integer("ssm.conv_kernel", 2, MOST_TAPS)
     if dim % 8:
@@ -34,7 +34,7 @@ def build(keys: Keys, g: Builder) -> None:
             y = delta_attention(g, layer.block, y, heads, taps, model.eps)
         x = add(g, x, layer.output(y))
         y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+        x = add(g, x, layer.dense_or_moe(y))
     model.logits(x)
 
 

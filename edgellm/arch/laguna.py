@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgellm.arch.blocks.attention import gated_output, sliding_layers, sliding_window
-from edgellm.arch.blocks.moe import experts_of, leading_dense
+from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.positions import sliding_rope
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
@@ -15,7 +15,7 @@ PERIOD = 4  # of files that do not list them: every fourth layer, the first one 
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks of normed heads, of which sliding layers may have others; models without a window see everything."""
-    window, dense = sliding_window(keys), leading_dense(keys)
+    window = sliding_window(keys)
     model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True, shared=1))
     slides = sliding_layers(keys, PERIOD, first=True)
     full = model.rope("neox")
@@ -31,5 +31,5 @@ def build(keys: Keys, g: Builder) -> None:
         y = gated_output(g, layer.block, h, y, "softplus", layer.heads.n if by_head else 0)
         x = add(g, x, layer.output(y))
         y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.gated_ffn(y) if layer.index < dense else layer.moe(y))
+        x = add(g, x, layer.dense_or_moe(y))
     model.logits(x)

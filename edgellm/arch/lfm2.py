@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgellm.arch.blocks.attention import hybrid_heads
-from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense
+from edgellm.arch.blocks.moe import experts_of, has_experts
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
@@ -15,7 +15,7 @@ MOST_TAPS = 64  # of a convolution; real models have 3
 
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks; a layer whose number of key heads is 0 has a convolution instead of attention."""
-    taps, dense = keys.integer("shortconv.l_cache", 2, MOST_TAPS), leading_dense(keys)
+    taps = keys.integer("shortconv.l_cache", 2, MOST_TAPS)
     experts = experts_of(keys, gating="sigmoid", normalise=True) if has_experts(keys) else None
     model = Transformer(keys, g, heads=hybrid_heads(keys), experts=experts)
     rope = model.rope("neox") if model.dim_k else None
@@ -30,7 +30,7 @@ def build(keys: Keys, g: Builder) -> None:
             y = short_conv(g, layer.block, y, taps)
         x = add(g, x, y)
         y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.moe(y) if experts and layer.index >= dense else layer.gated_ffn(y))
+        x = add(g, x, layer.dense_or_moe(y) if experts else layer.gated_ffn(y))
     model.logits(x, norm="token_embd_norm")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import layer_windows
 from edgellm.arch.blocks.moe import experts_of
 from edgellm.arch.blocks.positions import sliding_rope
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add, scale
@@ -17,14 +17,13 @@ SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
 
 def build(keys: Keys, g: Builder) -> None:
     """Blocks of partly rotated attention; the tensors say which layers have experts, which learned sinks. The last ones draft."""
-    drafting = drafting_layers(g, keys)
-    windows, experts = layer_windows(keys, 1, drafting=drafting), experts_of(keys, gating="sigmoid", normalise=True)
-    model = Transformer(keys, g, experts=experts)
+    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
+    windows = layer_windows(keys, 1, drafting=model.drafting)
     ropes = (model.rope("neox"), sliding_rope(keys, model.dim_k, SLIDING_BASE))
     ropes = (ropes[0], replace(ropes[1], n_rot=ropes[0].n_rot))
     scale_of_values = keys.optional("attention.value_scale") or 1.0
     x = model.embed()
-    for layer in model.layers(drafting):
+    for layer in model.layers(drafting=False):
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
         learned_sinks = f"{layer.block}.attn_sinks" if layer.has("attn_sinks") else None
         y = layer.heads_output(q, k, v, ropes[windows[layer.index] is not None], windows[layer.index], learned_sinks)

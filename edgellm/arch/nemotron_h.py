@@ -8,7 +8,7 @@ from edgellm.arch.blocks.attention import hybrid_heads
 from edgellm.arch.blocks.ffn import plain_ffn
 from edgellm.arch.blocks.moe import Experts, experts_of, has_experts
 from edgellm.arch.blocks.recurrent import mamba2, mamba2_sizes
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import MAX_WIDTH, Keys
 from edgellm.ops.dense import add
@@ -23,9 +23,8 @@ def build(keys: Keys, g: Builder) -> None:
     heads, lengths = hybrid_heads(keys), keys.per_layer("feed_forward_length", 0)
     model = Transformer(keys, g, heads=heads)
     routed, sizes = has_experts(keys), mamba2_sizes(keys)
-    drafting = drafting_layers(g, keys)
     x = model.embed()
-    for layer, n_ff in zip(model.layers(drafting), lengths, strict=False):
+    for layer, n_ff in zip(model.layers(drafting=False), lengths, strict=False):
         y = layer.norm(x, "attn_norm")
         if n_ff:
             y = layer.moe(y, _experts(keys, layer.index)) if routed else plain_ffn(g, layer.block, y, n_ff, ACT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgellm.arch.blocks.attention import gated_attention, gated_heads
 from edgellm.arch.blocks.recurrent import delta_sizes, gated_delta_net, recurrent_layers
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -15,10 +15,10 @@ INTERLEAVED_AXES = True
 def build(keys: Keys, g: Builder) -> None:
     """Pre-norm blocks. Positions are those of text, for which all sections of the rotation are the same."""
     model, sizes = Transformer(keys, g, heads=gated_heads(keys)), delta_sizes(keys)
-    rope, drafting = model.rope("neox"), drafting_layers(g, keys)
-    recurrent = recurrent_layers(keys, drafting)
+    rope = model.rope("neox")
+    recurrent = recurrent_layers(keys, model.drafting)
     x = model.embed()
-    for layer in model.layers(drafting):
+    for layer in model.layers(drafting=False):
         y = layer.norm(x, "attn_norm")
         if recurrent[layer.index]:
             y = gated_delta_net(g, layer.block, y, sizes, model.eps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgellm.arch.blocks.attention import gated_attention, gated_heads
 from edgellm.arch.blocks.moe import experts_of, has_experts
 from edgellm.arch.blocks.recurrent import delta_sizes, gated_delta_net, recurrent_layers
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -19,10 +19,10 @@ def build(keys: Keys, g: Builder, *, grouped: bool = False) -> None:
     """
     experts = experts_of(keys, normalise=True) if has_experts(keys) else None
     model, sizes = Transformer(keys, g, heads=gated_heads(keys), experts=experts), delta_sizes(keys)
-    rope, drafting = model.rope("neox"), drafting_layers(g, keys)
-    recurrent = recurrent_layers(keys, drafting)
+    rope = model.rope("neox")
+    recurrent = recurrent_layers(keys, model.drafting)
     x = model.embed()
-    for layer in model.layers(drafting):
+    for layer in model.layers(drafting=False):
         y = layer.norm(x, "attn_norm")
         if recurrent[layer.index]:
             y = gated_delta_net(g, layer.block, y, sizes, model.eps, grouped=grouped)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import gated_output, layer_windows
 from edgellm.arch.blocks.moe import experts_of, routes
 from edgellm.arch.blocks.positions import sliding_rope
-from edgellm.arch.blocks.transformer import Transformer, drafting_layers
+from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -17,9 +17,9 @@ LEAST_LIMIT = 0.28  # silu stays above -0.2785, so that larger limits bound it o
 
 def build(keys: Keys, g: Builder) -> None:
     """Blocks of normed heads, of which full layers rotate a half; first layers without experts, last ones that only draft."""
-    drafting = drafting_layers(g, keys)
-    windows, experts = layer_windows(keys, 1, drafting=drafting), experts_of(keys, gating="sigmoid", normalise=True)
+    experts = experts_of(keys, gating="sigmoid", normalise=True)
     model = Transformer(keys, g, experts=experts)
+    windows = layer_windows(keys, 1, drafting=model.drafting)
     limits, limits_shared = _limits(keys, "swiglu_clamp_exp"), _limits(keys, "swiglu_clamp_shexp")
     whole, dim = model.rope("neox"), model.dim_k
     if whole.n_rot % 4:
@@ -29,7 +29,7 @@ def build(keys: Keys, g: Builder) -> None:
         sliding_rope(keys, dim, whole.base),
     )
     x = model.embed()
-    for layer in model.layers(drafting):
+    for layer in model.layers(drafting=False):
         h = layer.norm(x, "attn_norm")
         q, k, v = layer.qkv(h)
         q, k = layer.normed_heads(q, k)

@@ -37,7 +37,7 @@ class State(Protocol):
         ...
 
     def fork(self) -> State:
-        """A second state that goes on from here by itself. Not while a step with this one is computed."""
+        """A copy that continues from here independently. Not while a step with this one is computed."""
         ...
 
     def save(self, file: BinaryIO) -> None:
@@ -141,7 +141,14 @@ class StepBatch:
                 self.state_slots[first:end],
                 None if self.given is None else self.given.part(first, end),
                 types=None if self.types is None else self.types[first:end],
+                patches=None if self.patches is None else self.patches.part(first, end),
+                advanced=self._advanced_by(first, end),
             )
+
+    def _advanced_by(self, first: int, end: int) -> Callable[[float], None] | None:
+        """`advanced` for the share of a segment that is computed."""
+        advanced, n = self.advanced, len(self.tokens)
+        return None if advanced is None else lambda share: advanced((first + share * (end - first)) / n)
 
 
 def _given(steps: Sequence[StepBatch]) -> Given | None:
@@ -246,7 +253,7 @@ class Executable(Protocol):
 
 @runtime_checkable
 class Profiled(Protocol):
-    """An executable that can tell where its time goes."""
+    """An executable that measures the time of each kernel."""
 
     isa: str  # the instruction set that its kernels use
     busy_seconds: float  # spent inside steps, as opposed to between them
@@ -309,7 +316,7 @@ class Backend(Protocol):
 
     name: str
     chunk: int  # tokens of a prompt in one step, at most
-    kv_tried: tuple[str, ...]  # forms of keys and values that are taken unasked: the first that fits
+    kv_tried: tuple[str, ...]  # types of keys and values to choose from: the first that fits
     copies_weights: bool  # or maps them, so that they are the file's pages
 
     def require(self) -> None:
@@ -317,7 +324,7 @@ class Backend(Protocol):
         ...
 
     def reads(self, kind: GGMLType) -> bool:
-        """Whether weights of this family of types can be read."""
+        """True if weights of this family of types can be read."""
         ...
 
     def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
@@ -343,11 +350,11 @@ class Accelerator(Backend, Protocol):
     """A back end with a device and memory of its own."""
 
     def belongs_here(self) -> bool:
-        """Whether machines of this kind have the device."""
+        """True if machines of this kind have the device."""
         ...
 
     def is_there(self) -> bool:
-        """Whether the device, and what drives it, were found."""
+        """True if the device and its driver were found."""
         ...
 
     def capacity(self) -> int:

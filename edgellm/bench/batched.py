@@ -86,7 +86,7 @@ def profiled(model: Model, n: int, prompt: int) -> StepTimes:
 
 
 def check_profiled(model: Model, n: int) -> None:
-    """Raises OptionError where `profiled` cannot tell, ModelClosed."""
+    """Raises OptionError where the back end has no profile, ModelClosed."""
     _profile(model.engine.check(), n)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgellm.backends import ACCELERATOR, HOST
 from edgellm.backends.base import Finding
 from edgellm.bench.thermal import thermal
 from edgellm.catalogue import hub_cache, stores
-from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import memory
 from edgellm.catalogue.paths import ENTRIES_FILE, config_folder
 from edgellm.catalogue.registry import entries, own
 from edgellm.catalogue.stores import bundled
 from edgellm.errors import EdgeError
+
+if TYPE_CHECKING:
+    from edgellm.catalogue.hub import Hub
 
 SMALL_MEMORY = 1 << 30  # bytes: less holds no model that is of use
 SLOW_MEMORY = 4e9  # bytes a second: a Raspberry Pi 4 reads as much
@@ -37,6 +40,8 @@ def _look(what: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except (EdgeError, OSError) as error:
         return Finding(what, "unknown", str(error))
+    except ModuleNotFoundError as error:
+        return Finding(what, "unknown", f"this Python was built without its module {error.name}; use a complete one")
 
 
 def _temperature() -> Finding:
@@ -76,6 +81,8 @@ def _catalogue() -> Finding:
 
 
 def _hub() -> Finding:
+    from edgellm.catalogue.hub import Hub  # brings ssl, which not every Python has
+
     hub, root = Hub(), hub_cache.cache_root()
     value = f"{hub.endpoint}, {'with' if hub.has_token else 'without'} a token, cache {root}"
     return Finding("hub", value, "".join(_hub_faults(hub, root)))

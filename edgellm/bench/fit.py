@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgellm.arch import load_graph, names
 from edgellm.backends.base import BackendOptions
 from edgellm.bench.speed import Speed
-from edgellm.catalogue import Entry, ModelFile, entries, entry_file
+from edgellm.catalogue.entries import Entry, ModelFile
 from edgellm.catalogue.machine import Memory, memory
+from edgellm.catalogue.names import entry_file
+from edgellm.catalogue.registry import entries
 from edgellm.errors import EdgeError, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.loading import context as contexts
@@ -67,9 +69,11 @@ class Guess:
     fits: str
 
 
-def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = None, free: Memory | None = None) -> Fit:
-    """Memory of an open model, or of one that is known by its header only, at `context` or at several. Raises OptionError for a
-    context that the model cannot have.
+def fit(
+    gguf: GGUFFile, *, context: int | None = None, threads: int | None = None, free: Memory | None = None, projector: int = 0
+) -> Fit:
+    """Memory of an open model, or of one that is known by its header only, at `context` or at several, with the `projector` bytes
+    that an image takes beside it. Raises OptionError for a context that the model cannot have.
     """
     free = free or memory()
     try:
@@ -77,7 +81,7 @@ def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = Non
         trained = keys.context_length
         longest = min(trained, contexts.DEFAULT_CONTEXT) if graph.embeds else trained
         threads = 1 if gguf.nbytes < SMALL_MODEL else threads
-        rows = tuple(_rows(gguf, [context] if context else _contexts(longest), threads, free))
+        rows = tuple(_rows(gguf, [context] if context else _contexts(longest), threads, free, projector))
     except OptionError:
         raise
     except EdgeError as error:
@@ -90,7 +94,7 @@ def _contexts(trained: int) -> list[int]:
     return [*below, trained] if trained <= CONTEXTS[-1] else [*below[:-1], CONTEXTS[-1]]
 
 
-def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[FitRow]:
+def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory, projector: int = 0) -> Iterator[FitRow]:
     backend = reader(gguf)
     for context in wanted:
         keys, graph = load_graph(gguf, context)
@@ -101,6 +105,7 @@ def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) 
         for kv_type in ("f32",) if graph.embeds else KV_TYPES:
             try:
                 needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
+                needed = replace(needed, projector=projector)
                 yield FitRow(context, kv_type, needed, needed.total <= free.usable)
             except MemoryError:  # the plan itself grows with the context
                 yield FitRow(context, kv_type, Need(gguf.nbytes, kv_bytes(layout, kv_type), 0, base_bytes(gguf, 0)), False)
@@ -114,7 +119,7 @@ def order(one: Guess) -> tuple[bool, int]:
 def guess(entry: Entry, file: ModelFile, speed: Speed | None, free: Memory) -> Guess:
     """The memory and speed that a file of the catalogue would have here; no speed without `speed`.
 
-    Its header tells the memory where it is on this machine, else its length does.
+    The memory is estimated from its header where it is on this machine, else from its length.
     """
     needed = (_known_bytes(entry, file, free) if runs(entry) else 0) or rough_bytes(file.size)
     rate = speed.tokens_per_second(file.size * entry.share_read) if speed and entry.kind != "embedding" else 0.0

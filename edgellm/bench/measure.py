@@ -54,7 +54,7 @@ def median_step(computed: Callable[[], StepTimes], n: int = PROFILED_STEPS) -> S
 def profile_of(executable: Executable) -> Callable[[StepBatch], StepTimes]:
     """A function that computes a step and returns where its time goes. Raises OptionError for back ends that cannot."""
     if not isinstance(executable, Profiled):
-        raise OptionError(f"the {executable.backend} back end cannot tell where its time goes; leave out --profile.")
+        raise OptionError(f"the {executable.backend} back end has no profile; leave out --profile.")
     return executable.profile
 
 

@@ -17,7 +17,7 @@ FILE = "speed.json"
 EFFICIENCY = 0.75  # of a pure read, until `edgellm bench` has measured a model here
 FIXED = 1e-3  # seconds a token beside reading: some hundred barriers, and sampling
 KEPT = 9  # results of bench that are remembered
-REAL_MODEL = 50 << 20  # bytes: smaller ones live in caches and tell nothing
+REAL_MODEL = 50 << 20  # bytes: smaller ones stay in caches, and show nothing
 
 
 class Kept(TypedDict):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from edgellm.catalogue.entries import Entry, FilePart, ModelFile
-from edgellm.catalogue.names import entry_file, entry_of, fetch_command, installed, resolve
-from edgellm.catalogue.registry import bundled, entries
+import os
+from pathlib import Path
 
-__all__ = [
-    "Entry",
-    "FilePart",
-    "ModelFile",
-    "bundled",
-    "entries",
-    "entry_file",
-    "entry_of",
-    "fetch_command",
-    "installed",
-    "resolve",
-]
+
+def resolve(name: str | os.PathLike[str]) -> Path:
+    """The model file that `name` means; see `names.resolve`, which needs the catalogue, as the path of a file does not."""
+    if isinstance(name, str | os.PathLike) and isinstance(path := os.fspath(name), str):
+        path = os.path.expanduser(path)
+        if not path.startswith(("hf:", "ollama:")) and os.path.isfile(path):
+            return Path(path)
+    from edgellm.catalogue import names
+
+    return names.resolve(name)

@@ -62,7 +62,7 @@ class Watched(io.RawIOBase):
 
 
 class HttpAnswer(http.client.HTTPResponse):
-    """An answer whose whole header must come within `seconds`."""
+    """A response whose header must be complete within `seconds`."""
 
     def __init__(self, connection: socket.socket, *arguments: Any, seconds: float, **options: Any) -> None:
         super().__init__(connection, *arguments, **options)

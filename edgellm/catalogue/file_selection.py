@@ -72,17 +72,33 @@ def models_of(paths: Iterable[str]) -> list[str]:
 
 
 def projector_of(paths: Iterable[str], model: str) -> str | None:
-    """The image projector that a repository has for a model: in its folder, or at the top; of several the first of `PROJECTORS`."""
+    """The projector that a repository has for a model: in its folder, or at the top; of several the first by `projector_order`."""
     folder = model.rpartition("/")[0]
     found = [path for path in paths if is_projector(path.rpartition("/")[2]) and is_safe(path)]
     found = [path for path in found if path.rpartition("/")[0] in (folder, "")]
-    return min(found, key=lambda path: (path.rpartition("/")[0] != folder, projector_rank(path), path), default=None)
+    return min(found, key=lambda path: (path.rpartition("/")[0] != folder, projector_order(path, model)), default=None)
 
 
-def projector_rank(path: str) -> int:
-    """How willingly a projector is taken, by the type in its name: the lowest first."""
+def projector_order(path: str, model: str) -> tuple[int, int, str]:
+    """The place of a projector among those that a model may have: one that is named like it comes before one without a name, and
+    that before one that is named like another; then the types as in `PROJECTORS`.
+    """
     kind = type_of(path)
-    return PROJECTORS.index(kind) if kind in PROJECTORS else len(PROJECTORS)
+    named = 0 if is_named_for(path, model) else 2 if _bare_name(path) else 1
+    return named, PROJECTORS.index(kind) if kind in PROJECTORS else len(PROJECTORS), path
+
+
+def is_named_for(projector: str, model: str) -> bool:
+    """True if a projector has a name besides its type, and the model's begins with it or it with the model's."""
+    name, wanted = _bare_name(projector), _bare_name(model)
+    return bool(name and wanted) and (wanted.startswith(name) or name.startswith(wanted))
+
+
+def _bare_name(path: str) -> str:
+    """The letters and digits of a file's name but its type; a projector's may be empty."""
+    name = path.rpartition("/")[2].lower()
+    name = split[1] if (split := SPLIT.fullmatch(name)) else name.removesuffix(".gguf")
+    return re.sub(r"mmproj|(?<![a-z0-9])model(?![a-z0-9])|[^a-z0-9]", "", TYPE.sub("", name))
 
 
 def parts_of(path: str) -> list[str]:

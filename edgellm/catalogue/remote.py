@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgellm.catalogue.hub import Hub, RemoteFile
+from edgellm.catalogue.hub_cache import is_projector
 from edgellm.catalogue.pull import plan
 from edgellm.catalogue.web import Interrupted
 from edgellm.errors import DownloadError
@@ -12,19 +13,21 @@ from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
 FIRST, MOST = 2 << 20, 64 << 20  # bytes; 150,000 tokens and their merges take 6 to 8 MiB
 
 
-def open_remote(name: str, hub: Hub | None = None) -> GGUFFile:
-    """The model that a name means, from its header on the hub: metadata and tensors, without the tensors' bytes.
+def open_remote(name: str, hub: Hub | None = None) -> tuple[GGUFFile, int]:
+    """The model that a name means, from its header on the hub: metadata and tensors, without the tensors' bytes; and the bytes of
+    the projector for images that comes with it.
 
     Raises ModelNotFound, DownloadError, and the FormatErrors.
     """
     hub = hub or Hub()
-    files = [one.file for one in plan(name, hub)]
+    planned = [one.file for one in plan(name, hub)]
+    files = [file for file in planned if not is_projector(file.path.rpartition("/")[2])]
     prefixes = [Prefix(f"hf:{file.repository}:{file.path}", b"", file.size) for file in files]
     wanted = FIRST
     while wanted <= MOST:
         prefixes = [_longer(hub, file, prefix, wanted) for file, prefix in zip(files, prefixes, strict=True)]
         if (gguf := gguf_from_prefixes(prefixes)) is not None:
-            return gguf
+            return gguf, sum(file.size for file in planned) - sum(file.size for file in files)
         wanted *= 4
     raise DownloadError(f"{prefixes[0].name} has a header of more than {MOST >> 20} MiB, as no real model has; take another file")
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
-from edgellm.catalogue.file_selection import parts_of
+from edgellm.catalogue.file_selection import SPLIT, parts_of
+from edgellm.catalogue.importing import projector_name
 from edgellm.catalogue.names import OLLAMA_PREFIX, meant, resolve
+from edgellm.catalogue.paths import models_folder
 from edgellm.catalogue.registry import bundled
 from edgellm.catalogue.stores import named
 from edgellm.errors import ModelNotFound, OptionError
@@ -36,6 +38,9 @@ def find_removable(name: str, *, force: bool = False) -> Removable:
         raise OptionError(f"rm {name}: the model is built in and can't be removed")
     paths = tuple(first.with_name(part) for part in parts_of(first.name))
     paths = tuple(path for path in paths if path.exists())
+    projector = models_folder() / projector_name(SPLIT.sub(r"\1.gguf", first.name).removesuffix(".gguf"))
+    if first.parent == models_folder() and projector.exists():
+        paths += (projector,)
     if not force and not all(ledger.owns(path) for path in paths):
         raise OptionError(f"rm {name}: {first} was not put there by edgellm, and other programs may need it; --force removes it")
     return Removable(paths, sum(path.stat().st_size for path in paths))

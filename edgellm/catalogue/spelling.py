@@ -32,7 +32,7 @@ class Page:
 
 
 def page(text: str, endpoint: str = "") -> Page | None:
-    """An address of the hub taken apart (with or without https://), or `owner/repo[:TYPE]`; None for anything else.
+    """A parsed address of the hub (with or without https://), or `owner/repo[:TYPE]`; None for anything else.
 
     `endpoint`: the user's own HF_ENDPOINT, whose addresses count too.
     """

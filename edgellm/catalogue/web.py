@@ -139,7 +139,7 @@ def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str],
 
 
 def _split(url: str, endpoint: str, *, base: str = "") -> SplitResult:
-    """A web address taken apart. Raises DownloadError for one that is none, or that has more than plain letters in it."""
+    """A parsed web address. Raises DownloadError for one that is none, or that has more than plain letters in it."""
     try:
         target = urljoin(base, url) if base else url
         if not (target.isascii() and target.isprintable()) or " " in target:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class AnswerMarks(NamedTuple):
-    """What an answer stands between."""
+    """The marks around an answer."""
 
     open: str
     close: str
@@ -16,7 +16,7 @@ RESPONSE = AnswerMarks("<response>", "</response>")  # Granite 3.3, ERNIE 4.5 th
 ANSWER = AnswerMarks("<answer>", "</answer>")  # Hunyuan
 RESPONSE_TOKENS = AnswerMarks("<|START_RESPONSE|>", "<|END_RESPONSE|>")  # Command R7B and A
 TEXT_TOKENS = AnswerMarks("<|START_TEXT|>", "<|END_TEXT|>")  # North
-# What templates show of them: all texts of one row. Hunyuan A13B's is told by its tokens.
+# What templates show of them: all texts of one row. Hunyuan A13B's is recognised by its tokens.
 _SHOWN = (
     (RESPONSE, RESPONSE),
     (ANSWER, ANSWER),
@@ -27,7 +27,7 @@ _SHOWN = (
 
 
 def answer_marks_of(source: str) -> AnswerMarks | None:
-    """What the answers of a chat template's model stand between, if anything."""
+    """The marks around answers of a chat template's model, if any."""
     return next((marks for marks, texts in _SHOWN if all(text in source for text in texts)), None)
 
 
@@ -77,6 +77,6 @@ class Unwrapper:
         return text
 
     def flush(self) -> str:
-        """What was held back, at the end of the answer."""
+        """The text that was held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held if self._part in ("start", "inside") else ""

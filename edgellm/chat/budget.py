@@ -1,4 +1,4 @@
-"""What one rendering may cost: steps, processor time, bytes. A template comes with a model, so it may come from anybody.
+"""The budget of one rendering: steps, processor time, bytes. A template comes with a model, so it may come from anybody.
 
 One C call cannot be stopped once it runs, so the cost of each is bounded before it starts; between calls the clock is looked at.
 """
@@ -42,6 +42,7 @@ class Budget:
         """`given`: the conversation, of so many messages, and whatever else the template gets; longer ones may cost more."""
         self._steps = self._unseen = 0
         self._known: dict[int, tuple[object, int, int]] = {}  # containers by id: kept alive, entries, characters
+        self._bytes = sys.maxsize  # what is given costs nothing
         entries, characters = self.weigh(given)
         self.text = MAX_TEXT + 4 * characters
         self.entries = MAX_ITEMS + 4 * entries
@@ -59,7 +60,7 @@ class Budget:
         self._steps += count
         self._unseen += work
         if self._steps > self._most_steps:
-            raise exceeded(f"it goes on and on ({self._steps} steps)")
+            raise exceeded(f"it does not end ({self._steps} steps)")
         if self._steps // CHECK_EVERY != before or self._unseen > CHECK_WORK:
             self._unseen = 0
             if time.thread_time() > self._deadline:
@@ -96,8 +97,8 @@ class Budget:
         elif isinstance(value, CONTAINERS):
             self.items(len(value))
             self.step(50 * len(value), 0)
-            self.spend(CONTAINER_BYTES + 8 * len(value))
             if parts:  # a long list that grows by one is not gone through each time
+                self.spend(CONTAINER_BYTES + 8 * len(value))
                 weights = [self.weigh(part) for part in parts]
                 self._known[id(value)] = value, sum(one for one, _ in weights) - 1, sum(two for _, two in weights)
             entries, characters = self.weigh(value)
@@ -117,13 +118,17 @@ class Budget:
         return length
 
     def weigh(self, value: object) -> tuple[int, int]:
-        """Entries and characters of a nested container, each as often as printing it would show it."""
+        """Entries and characters of a nested container, each as often as printing it would show it.
+
+        A container that is new is kept alive, and counted with its entries.
+        """
         if isinstance(value, str):
             return 1, len(value)
         if not isinstance(value, CONTAINERS):
             return 1, 0
         if id(value) in self._known:
             return self._known[id(value)][1:]
+        self.spend(CONTAINER_BYTES + 8 * len(value))
         children = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         entries, characters = 1, 0
         for child in children:

@@ -1,4 +1,4 @@
-"""The channels of an answer, thinking, text and calls: told apart while it is written, by a table of marks for each family.
+"""The channels of an answer, thinking, text and calls, separated while it is written by a table of marks for each family.
 
 Thinking and text accept anything, the text the answer's form if it has one, a call its family's grammar. Thinking ends at its
 closing mark, a call's opener or its budget; text at a call's opener; a call at its closer, or where it is complete. A stop text
@@ -13,11 +13,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from edgellm.chat.families import Segment, Splitter
 from edgellm.chat.messages import ChannelSplitter
 from edgellm.chat.thinking import HARMONY, Marks, ThinkingSplitter, opens_thinking
 from edgellm.chat.tools import CallDelta, ToolCall
+
+if TYPE_CHECKING:
+    from edgellm.chat.families import Segment, Splitter
 
 
 class Channel(Enum):
@@ -61,14 +64,14 @@ class Reader:
                 step = found[0] if found is not None else text
             text = text[len(step) :]
             self._calls.thinking = self._thinking is not None and self._thinking.thinks
-            self._tell(self._calls.segments(step), said)
+            self._separate(self._calls.segments(step), said)
         return said
 
     def flush(self) -> Said:
-        """What was held back, at the end of the answer."""
+        """The text that was held back, at the end of the answer."""
         said = Said()
         if self._calls_first and self._calls is not None:
-            self._tell(self._calls.rest(), said)
+            self._separate(self._calls.rest(), said)
         if self._thinking is not None:
             thinking, text = self._thinking.flush()
             said.add(Channel.THINKING, thinking)
@@ -77,7 +80,7 @@ class Reader:
             self._add(self._calls.rest(), said)
         return said
 
-    def _tell(self, segments: list[Segment], said: Said) -> None:
+    def _separate(self, segments: list[Segment], said: Said) -> None:
         for segment in segments:
             if not isinstance(segment, str):
                 said.add(Channel.CALL, segment)
@@ -108,7 +111,7 @@ class Reader:
 
 
 def splitter_of(prompt: str, marks: Marks, *, formed: bool = False, stray: bool = False) -> ThinkingSplitter:
-    """What tells thinking from the answer to a rendered conversation; `formed`: the answer follows a grammar; `stray`: a closing
+    """The splitter of thinking and answer for a rendered conversation; `formed`: the answer follows a grammar; `stray`: a closing
     mark that comes in the text means nothing."""
     if marks is HARMONY:
         return ChannelSplitter()

@@ -1,4 +1,4 @@
-"""What each operation of a chat template may cost, by its operands: charged to the budget before it runs.
+"""The cost of each operation of a chat template, by its operands: charged to the budget before it runs.
 
 Methods that are not listed here cannot be called. Every rule gets the budget, the value and the arguments.
 """
@@ -206,7 +206,7 @@ METHODS: dict[type, dict[str, Rule]] = {
 
 
 def methods(value: Value) -> dict[str, Rule] | None:
-    """What a template may call of a value; None for objects of the sandbox's own."""
+    """The methods of a value that a template may call; None for objects of the sandbox's own."""
     return next((table for kind, table in METHODS.items() if isinstance(value, kind)), None)
 
 

@@ -10,7 +10,7 @@ from edgellm.chat.templates import Rendered
 
 
 class ChatTokenizer(Protocol):
-    """What a conversation needs of a tokenizer."""
+    """The part of a tokenizer that rendering conversations uses."""
 
     @property
     def bos_id(self) -> int | None: ...

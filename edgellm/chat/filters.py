@@ -22,7 +22,7 @@ MAX_PATH = 5  # parts of an attribute's path
 
 
 class Counted:
-    """What a loop runs over: counts its turns, and knows its length where the original does."""
+    """A loop's iterable: counts iterations, and has a length where the original has one."""
 
     def __init__(self, items: Iterable[Value]) -> None:
         self._items = items
@@ -41,7 +41,7 @@ class Counted:
 
 
 class Items(list[Any]):
-    """What jinja2 would yield item by item. True also when it is empty, as a generator is."""
+    """A list in place of jinja2's generator. True also when it is empty, as a generator is."""
 
     def __bool__(self) -> bool:
         return True
@@ -106,7 +106,7 @@ def escape(s: Value) -> str:
 
 
 def shown(value: Value) -> str:
-    """What is put into the text for a value."""
+    """The text of a value in the output."""
     BUDGET.get().printed(value)
     return value if isinstance(value, str) else str(value)
 
@@ -178,7 +178,7 @@ def pretty(value: Value) -> str:
 
 
 class Printed:
-    """What Python's `pprint` writes to. Before each part it may print all of the value, to see whether that fits a line."""
+    """The file that Python's `pprint` writes to. Before each part it may print all of the value, to see if it fits a line."""
 
     def __init__(self, value: Value) -> None:
         self.parts: list[str] = []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import io
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import BackendError, ImageError, OptionError, shown
+from edgellm.chat.media import bytes_of_medium
+from edgellm.errors import BackendError, ImageError, OptionError
 from edgellm.image_spec import ImageSpec
 from edgellm.ops._spec import Patches
 
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = npt.NDArray[np.uint8]  # (h, w, 3)
 Source: TypeAlias = "str | os.PathLike[str] | bytes | npt.NDArray[np.uint8] | PillowImage"
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # what is opened: each further decoder is one more to trust
+OTHERS = {  # formats that people send, by the beginnings of their files
+    "HEIC": rb"(?s)....ftyp(heic|heix|hevc|heim|heis|mif1|msf1)",
+    "AVIF": rb"(?s)....ftyp(avif|avis)",
+    "SVG": rb"(?s)\s*(\xef\xbb\xbf)?(<\?xml.*|<!--.*|<!DOCTYPE svg.*)?<svg",
+    "TIFF": rb"II\*\x00|MM\x00\*",
+    "BMP": rb"BM",
+    "PDF": rb"%PDF",
+    "JPEG XL": rb"\xff\x0a|\x00{3}\x0cJXL ",
+    "ICO": rb"\x00\x00\x01\x00",
+}
 MOST_PIXELS = 1 << 27  # of a picture; the largest photographs of phones have 200 million, of which few are sent
 MOST_RATIO = 200  # between the sides; Qwen's own code refuses more
 
@@ -42,9 +52,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """What an encoder gets of one picture: images of (h, w, 3) u8. `rows` x `columns` tiles come first, then the overview.
+    """The images that one picture is cut into: (h, w, 3) u8. `rows` x `columns` tiles come first, then the overview.
 
-    Both are 0 where the picture is one image.
+    Both are 0 where the picture is one image. Of some models the overview is the first one.
     """
 
     images: tuple[Pixels, ...]
@@ -65,12 +75,18 @@ def read(source: Source) -> Pixels:
     if isinstance(source, pillow.Image):
         _check_size(source.size, "the image")
         return _rgb(source, "the image")
-    data, name = _bytes(source)
+    data, name = bytes_of_medium(source, "image", "image/png", "a path, bytes, a data URI, a Pillow image or an array", ImageError)
     try:
         with warnings.catch_warnings(action="ignore"):  # of many pixels, which have a limit of their own below
             image = pillow.open(io.BytesIO(data), formats=FORMATS)
+    except pillow.DecompressionBombError as error:
+        raise ImageError(f"{name} has more than {MOST_PIXELS >> 20} million pixels; make it smaller.") from error
     except Exception as error:  # decoders raise whatever they meet in a damaged file
-        raise ImageError(f"{name} can't be read as an image ({', '.join(FORMATS)}): {_reason(error)}.") from error
+        kind = next((kind for kind, pattern in OTHERS.items() if re.match(pattern, data[:400])), "")
+        reason = f"its format is {kind}" if kind else "it is empty" if not data else _reason(error)
+        raise ImageError(
+            f"{name} can't be read as an image: {reason}; save it as {', '.join(FORMATS[:-1])} or {FORMATS[-1]} first."
+        ) from error
     _check_size(image.size, name)
     return _rgb(image, name)
 
@@ -88,31 +104,6 @@ def _pillow() -> Any:  # Any: a module that is imported only when an image comes
     except ImportError as error:
         raise BackendError("images need Pillow; install it: pip install pillow") from error
     return PIL.Image
-
-
-def _bytes(source: object) -> tuple[bytes, str]:
-    """The bytes of a picture's file, and its name for messages."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source), "the image"
-    if isinstance(source, str) and source[:5].lower() == "data:":
-        head, _, body = source.partition(",")
-        if not head.lower().endswith(";base64"):
-            raise ImageError(f"the data URI begins with {shown(head[:40])}; give data:image/png;base64,...")
-        try:
-            return base64.b64decode("".join(body.split()), validate=True), "the data URI"
-        except (binascii.Error, ValueError) as error:
-            raise ImageError(f"the data URI isn't valid base64: {error}.") from error
-    if isinstance(source, str) and source.partition("://")[0].lower() in ("http", "https", "ftp"):
-        raise ImageError(f"{shown(source[:80])} is a remote address; download the image, then give its path or bytes.")
-    if not isinstance(source, str | os.PathLike):
-        raise OptionError(f"an image can't be {type(source).__name__}; give a path, bytes, a data URI, a Pillow image or an array.")
-    path = os.fspath(source)
-    try:
-        with open(path, "rb") as file:
-            return file.read(), str(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ImageError(f"can't read the image {shown(str(path))}: {reason}; check the path.") from error
 
 
 def _checked(array: npt.NDArray[Any]) -> Pixels:
@@ -136,10 +127,11 @@ def _check_size(size: tuple[int, int], name: str) -> None:
 def _rgb(image: PillowImage, name: str) -> Pixels:
     from PIL import Image, ImageOps
 
+    source = image.format
     try:
         image.load()
         image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):
+        if image.mode.startswith("I;16") or (image.mode == "I" and source == "PNG"):  # as Pillow 10 has those of 16 bits
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
             image = image.convert("RGBA")
@@ -151,21 +143,29 @@ def _rgb(image: PillowImage, name: str) -> Pixels:
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return "not such a file" if "cannot identify" in text or not text else text[:100]
+    return "its format is unknown" if "cannot identify" in text or not text else text[:100]
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
 def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tiles:
-    """What the encoder gets of a picture. `most_rows`: instead of the model's limit for dynamic images."""
+    """Cut a picture into the images that the encoder reads. `most_rows`: instead of the model's limit for dynamic images."""
     height, width = pixels.shape[:2]
     if spec.layout == "dynamic":
         return Tiles((resized(pixels, dynamic_size(height, width, spec, most_rows), spec),))
     if spec.layout == "area":
         return Tiles((resized(pixels, area_size(height, width, spec, most_rows), spec),))
+    if spec.layout == "longest_edge":
+        return Tiles((resized(pixels, longest_edge_size(height, width, spec, most_rows), spec),))
+    if spec.layout == "framed_square":
+        scale = spec.size / max(height, width)
+        inner = resized(pixels, (max(round(height * scale), spec.least_side), max(round(width * scale), spec.least_side)), spec)
+        return Tiles((_squared(inner, spec),))
     if spec.layout in ("square", "padded_square"):
         square = _squared(pixels, spec) if spec.layout == "padded_square" else pixels
         return Tiles((resized(square, (spec.size, spec.size), spec),))
     cut = {
+        "slices": _slices,
+        "listed_sizes": _listed_sizes,
         "closest_grid_tiles": _closest_grid_tiles,
         "nearest_ratio_tiles": _nearest_ratio_tiles,
         "fitting_tiles": _fitting_tiles,
@@ -201,6 +201,20 @@ def area_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = 
     return tall * side, wide * side
 
 
+def longest_edge_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
+    """Pixtral (transformers, image_processing_pixtral.py): never enlarged, then rounded up to multiples."""
+    side = spec.side_multiple
+    ratio = max(height, width) / spec.longest_edge
+    if most_rows is not None:
+        ratio = max(ratio, math.sqrt(height * width / (most_rows * side * side)))
+    if ratio > 1:
+        height, width = (max(math.floor(each / ratio), 1) for each in (height, width))
+    tall, wide = -(-height // side) * side, -(-width // side) * side
+    if most_rows is not None and tall * wide > most_rows * side * side:
+        tall, wide = (max(each // side, 1) * side for each in (height, width))
+    return tall, wide
+
+
 def _squared(pixels: Pixels, spec: ImageSpec) -> Pixels:
     """LLaVA's expand2square: the picture in the middle of a square."""
     height, width = pixels.shape[:2]
@@ -213,13 +227,16 @@ def _squared(pixels: Pixels, spec: ImageSpec) -> Pixels:
 
 
 def resized(pixels: Pixels, size: tuple[int, int], spec: ImageSpec) -> Pixels:
-    """Stretched to (height, width), as Pillow's filters do it with bytes."""
+    """Stretched to (height, width), as Pillow's filters do it with bytes: across first. Pillow 13 begins with the cheaper
+    direction, which rounds otherwise, and models were trained with earlier ones.
+    """
     from PIL import Image
 
     if pixels.shape[:2] == size:
         return pixels
     resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC, "lanczos": Image.Resampling.LANCZOS}
-    return np.array(Image.fromarray(pixels).resize(size[::-1], resample[spec.resample]))
+    across = Image.fromarray(pixels).resize((size[1], pixels.shape[0]), resample[spec.resample])
+    return np.array(across.resize(size[::-1], resample[spec.resample]))
 
 
 def _longest_edge_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
@@ -298,6 +315,71 @@ def _budget(spec: ImageSpec, most_rows: int | None) -> int:
     return min(max(most_rows * spec.side_multiple**2 // spec.size**2 - 1, spec.least_tiles), spec.most_tiles)
 
 
+def _slices(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """MiniCPM-V (its makers' image_processing_minicpmv.py): an overview, then slices of the picture, each about as large as it."""
+    (height, width), size = pixels.shape[:2], spec.size
+    most = spec.most_tiles if most_rows is None else min(max(most_rows // spec.queries - 1, 1), spec.most_tiles)
+    wanted = min(math.ceil(width * height / size**2), most)
+    if wanted <= 1:
+        return Tiles((resized(pixels, _near_square(height, width, spec, enlarge=True), spec),))
+    grids = [(n // m, m) for n in (wanted - 1, wanted, wanted + 1) if n != 1 and n <= most for m in range(1, n + 1) if n % m == 0]
+    ratio = math.log(width / height)
+    rows, columns = min(grids, key=lambda grid: abs(ratio - math.log(grid[1] / grid[0])))
+    tall, wide = (max(round(each / n) * n, n) // n for each, n in ((height, rows), (width, columns)))
+    tall, wide = _near_square(tall, wide, spec, enlarge=True)
+    large = resized(pixels, (tall * rows, wide * columns), spec)
+    parts = [large[y * tall : (y + 1) * tall, x * wide : (x + 1) * wide] for y in range(rows) for x in range(columns)]
+    return Tiles((resized(pixels, _near_square(height, width, spec), spec), *parts), rows, columns)
+
+
+def _listed_sizes(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """LLaVA 1.6 (transformers, image_processing_llava_next.py)."""
+    (height, width), best = pixels.shape[:2], (0, 0)
+    rows_of_tile = (spec.size // spec.side_multiple) ** 2
+    fitting = [
+        (wide, tall)
+        for wide, tall in spec.sizes
+        if most_rows is None or (1 + wide // spec.size * (tall // spec.size)) * rows_of_tile <= most_rows
+    ]
+    overview = resized(pixels, (spec.size, spec.size), spec)
+    if not fitting:
+        return Tiles((overview,))
+    for wide, tall in fitting:
+        scale = min(wide / width, tall / height)
+        shown = min(int(width * scale) * int(height * scale), width * height)
+        if (shown, shown - wide * tall) > best:
+            best, (columns, rows) = (shown, shown - wide * tall), (wide // spec.size, tall // spec.size)
+    wide, tall = columns * spec.size, rows * spec.size
+    large = np.empty((tall, wide, 3), np.uint8)
+    large[:] = spec.padding
+    if wide / width < tall / height:
+        inner = (min(math.ceil(height * (wide / width)), tall), wide)
+    else:
+        inner = (tall, min(math.ceil(width * (tall / height)), wide))
+    top, left = (tall - inner[0]) // 2, (wide - inner[1]) // 2
+    large[top : top + inner[0], left : left + inner[1]] = resized(pixels, inner, spec)
+    return Tiles((overview, *_cut(large, spec.size)), rows, columns)
+
+
+def unpadded(height: int, width: int, rows: int, columns: int) -> tuple[slice, slice]:
+    """Those of `rows` x `columns` rows of a picture (height, width) that do not show its padding (`unpad_image` of LLaVA 1.6)."""
+    if width / height > columns / rows:
+        beside = (rows - int(round(height * (columns / width), 7))) // 2
+        return slice(beside, rows - beside), slice(0, columns)
+    beside = (columns - int(round(width * (rows / height), 7))) // 2
+    return slice(0, rows), slice(beside, columns - beside)
+
+
+def _near_square(height: int, width: int, spec: ImageSpec, *, enlarge: bool = False) -> tuple[int, int]:
+    """Sides in multiples of a patch, of about as many pixels as a square of `size` has; smaller ones are kept or enlarged."""
+    if width * height > spec.size**2 or enlarge:
+        ratio = width / height
+        height = int(spec.size / math.sqrt(ratio))
+        width = int(height * ratio)
+    tall, wide = (max(round(each / spec.patch) * spec.patch, spec.patch) for each in (height, width))
+    return tall, wide
+
+
 def _fitting_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
     """Llama 4 (transformers, image_processing_llama4.py)."""
     (height, width), size, most = pixels.shape[:2], spec.size, _budget(spec, most_rows)
@@ -341,16 +423,29 @@ def patches(image: Pixels, spec: ImageSpec) -> Patches:
     if spec.class_row:
         values, places = np.pad(values, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)), constant_values=-1)
         windows = np.pad(windows, (0, 1))
+    if n := spec.queries:
+        values, windows, outputs = (
+            np.pad(values, ((0, n), (0, 0))),
+            np.pad(windows, (0, n)),
+            np.arange(len(values), len(values) + n),
+        )
+        places = np.concatenate([places, np.stack([np.full(n, -1), -1 - np.arange(n)], axis=1)])
     grids = np.broadcast_to(np.array(grid), (len(places), 2))
-    return Patches(np.ascontiguousarray(values, np.float32), places, grids, windows, outputs)
+    return Patches(np.ascontiguousarray(values, np.float32), places, grids, windows, outputs, spec.queries)
 
 
 def texts(tiles: Tiles, spec: ImageSpec) -> Iterator[str]:
     """The texts around the rows of a picture's images: one before each, and one after the last."""
     before = spec.begin
+    if spec.overview_first:
+        yield before
+        before = spec.overview if tiles.rows else spec.alone
     for row in range(1, tiles.rows + 1):
         for column in range(1, tiles.columns + 1):
             yield before + spec.tile.format(row=row, column=column)
             before = spec.tile_end if column < tiles.columns else spec.row_end
+    if spec.overview_first:
+        yield spec.end if tiles.rows else before
+        return
     yield before + (spec.overview if tiles.rows else spec.alone)
     yield spec.end

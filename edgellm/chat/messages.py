@@ -1,4 +1,4 @@
-"""Answers in gpt-oss's harmony format, messages in channels: told apart into thinking, answer and calls while they are written."""
+"""Answers in gpt-oss's harmony format, messages in channels: separated into thinking, answer and calls while they are written."""
 
 from __future__ import annotations
 

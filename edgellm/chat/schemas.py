@@ -1,4 +1,4 @@
-"""JSON schemas of tools' arguments: made plain, resolved, and told apart into the objects that they stand for."""
+"""JSON schemas of tools' arguments: simplified, resolved, and split into the objects that they describe."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _is_text(value: object) -> bool:
 
 
 def arguments_schema(parameters: Mapping[str, Any]) -> Schema:
-    """What a grammar is made of: an object's schema without the annotations that tools carry and no grammar needs."""
+    """An object's schema for grammars: without the annotations that tools carry and no grammar needs."""
     found: Schema = loosened(parameters)
     return found if any(key in found for key in JOINTS) else {**found, "type": "object"}
 
@@ -203,7 +203,7 @@ def loosened(schema: Any) -> Any:
 
 
 def problem_of(value: object, schema: Mapping[str, Any]) -> str | None:
-    """What in a value a schema does not allow, as the package jsonschema sees it; None also where it is not installed."""
+    """The part of a value that breaks a schema, by the package jsonschema; None also where it is not installed."""
     try:
         import jsonschema
     except ImportError:
@@ -266,7 +266,7 @@ def _plain(part: Schema) -> Schema:
 
 
 def resolved(path: str, within: Mapping[str, Any]) -> Any:
-    """What a reference such as #/$defs/name stands for; None where there is nothing."""
+    """The schema that a reference such as #/$defs/name points to; None where there is nothing."""
     target: Any = within
     for part in path.removeprefix("#").split("/")[1:]:
         part = part.replace("~1", "/").replace("~0", "~")
@@ -298,18 +298,18 @@ MAX_ALTERNATIVES, MAX_REFERENCES = 64, 20
 
 
 class Argument(NamedTuple):
-    """What an argument may be: `texts` are the schemas of its strings, `others` those of all else."""
+    """The allowed values of an argument: `texts` are the schemas of its strings, `others` those of all else."""
 
     texts: tuple[Schema, ...]
     others: tuple[Schema, ...]
 
     def may_be(self, kind: str) -> bool:
-        """Whether it may be a value of a type other than string."""
+        """True if it may be a value of a type other than string."""
         return any(kind in _types(each) for each in self.others)
 
 
 def argument_of(schema: Any, within: Mapping[str, Any]) -> Argument:
-    """What a schema allows: references are followed, allOf is merged, anyOf and lists of types are alternatives."""
+    """The values that a schema allows: references are followed, allOf is merged, anyOf and lists of types are alternatives."""
     texts, others = list[Schema](), list[Schema]()
     for each in _alternatives(schema, within, 0)[:MAX_ALTERNATIVES]:
         values = [each["const"]] if "const" in each else each.get("enum")

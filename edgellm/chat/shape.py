@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
-from typing import Any, Literal, NamedTuple  # Any: JSON
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple  # Any: JSON
 
-from edgellm.chat.families import find_format
 from edgellm.chat.provenance import Text, joined
 from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
 from edgellm.chat.tools import Call, Tool, is_finite
 from edgellm.errors import OptionError, TemplateError, shown
 
-Told = Literal["tools", "xml_tools", "system"]  # two options of templates, and a key of the system message
+if TYPE_CHECKING:
+    from edgellm.chat.families import Format
+
+Way = Literal["tools", "xml_tools", "system"]  # two options of templates, and a key of the system message
 WORD, OTHER = "zqprobe", "zqother"  # what no template says by itself
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
 ANSWER = {"role": "assistant", "content": "Hello"}
@@ -36,17 +38,23 @@ class Calling(NamedTuple):
     shown: bool  # the calls are in the text
 
 
-class Shape:
-    """What a template shows of conversations. Each question is put to it when a conversation needs the answer."""
+class TemplateShape:
+    """The message forms that a template supports, found by rendering probes when a conversation needs to know."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
 
+    @cached_property
+    def _format(self) -> Format:
+        """The format of the model's calls."""
+        from edgellm.chat.families import find_format  # thirty modules, which a model needs for its first conversation
+
+        return find_format(self._template.source)
+
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, **options: Any) -> Rendered:
         """As `ChatTemplate.render`, for messages as programs that use OpenAI's API write them."""
-        format = find_format(self._template.source)
-        if format.call_id is not None:
-            messages = _numbered(messages, format.call_id)
+        if self._format.call_id is not None:
+            messages = _numbered(messages, self._format.call_id)
         messages = [
             self._message(message, index) if isinstance(message, Mapping) else message for index, message in enumerate(messages)
         ]
@@ -57,18 +65,19 @@ class Shape:
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
-            messages, more = _tell(self.tools or "tools", messages, tools)
+            messages, more = _with_tools(self.tools or "tools", messages, tools)
         rendered = self._template.render(messages, **{**more, **options})
-        if format.prefill and not tools and rendered.text.endswith(format.prefill[0]):
-            rendered = replace(rendered, text=rendered.text + format.prefill[1])
+        prefill = self._format.prefill
+        if prefill and not tools and rendered.text.endswith(prefill[0]):
+            rendered = replace(rendered, text=rendered.text + prefill[1])
         return rendered
 
     @cached_property
-    def tools(self) -> Told | None:
+    def tools(self) -> Way | None:
         """The way in which a template shows tools; None where the template has no way."""
         if "tools" not in self._template.source:
             return None
-        ways: tuple[Told, ...] = ("tools", "xml_tools", "system")
+        ways: tuple[Way, ...] = ("tools", "xml_tools", "system")
         texts = {way: [self._text(talk, way) for talk in ([USER], [SYSTEM, USER])] for way in ways}
         if texts["tools"] == [None, None]:
             return "tools"  # it takes other conversations, or says why not
@@ -123,10 +132,10 @@ class Shape:
         )
         return spoken is not None or silent is None
 
-    def _text(self, messages: Sequence[Message], told: Told | None = None) -> str | None:
-        """What becomes of a small conversation, with a tool if `told`."""
+    def _text(self, messages: Sequence[Message], way: Way | None = None) -> str | None:
+        """A small conversation rendered, with a tool if `way` is given."""
         try:
-            messages, options = _tell(told, messages, [TOOL.message]) if told else (messages, {})
+            messages, options = _with_tools(way, messages, [TOOL.message]) if way else (messages, {})
             return self._template.render(messages, **options).text
         except TemplateError:
             return None
@@ -159,7 +168,7 @@ class Shape:
 
     def _written(self, calls: object) -> str:
         """Calls as the model writes them; nothing where its format is not known, or they are none."""
-        format, found = find_format(self._template.source), list[Call]()
+        format, found = self._format, list[Call]()
         for call in calls if isinstance(calls, list) else ():
             function = call.get("function", call) if isinstance(call, Mapping) else {}
             if not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), Mapping):
@@ -172,11 +181,11 @@ class Shape:
 
 
 @lru_cache(maxsize=16)
-def shape_of(template: ChatTemplate) -> Shape:
-    return Shape(template)
+def shape_of(template: ChatTemplate) -> TemplateShape:
+    return TemplateShape(template)
 
 
-def _tell(way: Told, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
+def _with_tools(way: Way, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
     """Messages and template options with the tools."""
     if way != "system":
         return list(messages), dict.fromkeys({"tools", way}, tools)

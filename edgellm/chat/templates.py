@@ -1,4 +1,4 @@
-"""Renders conversations with a chat template, as transformers' `apply_chat_template` does, and tells who wrote which part."""
+"""Renders conversations with a chat template, as transformers' `apply_chat_template` does, with the author of each part."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 Message = Mapping[str, Any]  # role, content, and what the template knows beside: tool_calls, name, ...
+AUDIO_PARTS = ("audio", "input_audio")  # types of content parts: ours, and OpenAI's
+IMAGE_PARTS = ("image", "image_url", "input_image")  # types of content parts: ours, and OpenAI's two
 MAX_SOURCE = 64 << 10  # characters of a template; the longest published ones have 20,000
 MAX_DATE = 200  # characters of a date's pattern
 MAX_DEPTH = 60  # of nested lists and objects in a conversation

@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, between marks at the beginning of an answer, told apart while it is written."""
+"""Thinking between marks at the beginning of an answer, separated while the answer is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgellm.errors import OptionError
 
 
 class Marks(NamedTuple):
-    """What thinking stands between; without an opening mark the answer begins with it. `token`: the one with which the opening mark
+    """The marks around thinking; without an opening mark the answer begins with it. `token`: the one with which the opening mark
     begins; `others`: more control tokens; `answer`: what the answer stands between; `calls`: marks of calls, which end the thinking
     as well."""
 
@@ -57,8 +57,18 @@ _OWN = re.compile(r"\bset\s+enable_thinking\s*=\s*(?:true|false)\b", re.IGNORECA
 _SOFT = re.compile(r"""['"]/no_think['"]\s+in\b""")
 
 
+class Free(NamedTuple):
+    """The thinking before an answer's form: whether the prompt has opened the thinking, whether the answer may, tokens of it."""
+
+    inside: bool
+    may_open: bool
+    budget: int | None
+    marks: Marks = THINK
+    message: str = ""  # closes thinking whose budget is used up
+
+
 def marks_of(source: str) -> Marks | None:
-    """What the model of a chat template thinks between; None where it does not think."""
+    """The marks of thinking in a chat template; None where its model does not think."""
     found = next((marks for marks in _MARKS if marks.close in source), None)
     if found not in (THINK, COMMAND):
         return found
@@ -67,7 +77,7 @@ def marks_of(source: str) -> Marks | None:
 
 
 def thinking_of(source: str) -> Thinking:
-    """Whether a chat template is of a model that thinks, and whether it has a switch for that."""
+    """ "always" or "optional" (by a switch) where a chat template's model thinks, else "no"."""
     if (marks := marks_of(source)) is None:
         return "no"
     if marks.open == COMMAND.open and _COMMAND_SWITCH.search(source):
@@ -76,7 +86,7 @@ def thinking_of(source: str) -> Thinking:
 
 
 def reads_soft_switch(source: str) -> bool:
-    """Whether a chat template looks for /think and /no_think in messages, and has no option to say so."""
+    """True if a chat template looks for /think and /no_think in messages, and has no option to say so."""
     return _SOFT.search(source) is not None and not _has_option(source)
 
 
@@ -101,7 +111,7 @@ def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
 
 
 def opens_thinking(prompt: str, marks: Marks = THINK) -> bool:
-    """Whether a rendered conversation ends inside the thinking, so that the answer begins with it."""
+    """True if a rendered conversation ends inside the thinking, so that the answer begins with it."""
     return prompt.rstrip().endswith(marks.open)
 
 
@@ -126,7 +136,7 @@ class ThinkingSplitter:
 
     @property
     def thinks(self) -> bool:
-        """Whether the answer is in its thinking now."""
+        """True if the answer is in its thinking now."""
         return self._part == "thinking"
 
     def push(self, text: str) -> tuple[str, str]:
@@ -146,7 +156,7 @@ class ThinkingSplitter:
         return thinking, self._answer.push(self._stripped(self._without_strays(rest))) if closed else ""
 
     def flush(self) -> tuple[str, str]:
-        """What was held back, at the end of the text."""
+        """The text that was held back, at the end."""
         held, self._held = self._held, ""
         if self._part == "thinking":
             return held.rstrip(), ""
@@ -194,10 +204,3 @@ class ThinkingSplitter:
             text = text.lstrip()
             self._strip = not text
         return text
-
-
-def split_thinking(text: str, *, inside: bool = False, marks: Marks = THINK) -> tuple[str, str]:
-    """A whole text as (thinking, answer)."""
-    splitter = ThinkingSplitter(inside=inside, marks=marks)
-    (thinking, answer), (more_thinking, more_answer) = splitter.push(text), splitter.flush()
-    return thinking + more_thinking, answer + more_answer

@@ -30,7 +30,7 @@ class Tool(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that a model asks for. `id` tells calls of a conversation apart."""
+    """One call that a model asks for. `id` is unique in a conversation."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -40,6 +40,10 @@ class ToolCall:
     def message(self) -> dict[str, Any]:
         """In the form of an assistant message's `tool_calls`."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": dict(self.arguments)}}
+
+
+OTHER_KEYS = ("arguments", "parameters", "args", "input")  # of the arguments of a call
+IDENTITY = ("name", "type", "id", "tool_call_id", "index")  # keys of a call beside them
 
 
 class CallDelta(NamedTuple):
@@ -60,10 +64,16 @@ class Call(NamedTuple):
 
 
 def call_of(value: object, key: str = "arguments") -> Call | None:
-    """A call written as {"name": ..., key: {...}}; the arguments may be JSON within a text."""
+    """A call written as {"name": ..., key: {...}}, or as clients get it: {"type": "function", "function": {...}}. The arguments may
+    be JSON within a text, null or an empty text, have another name that models give them, or stand beside the call's name."""
+    if isinstance(value, Mapping) and isinstance(value.get("function"), Mapping) and "name" not in value:
+        value = value["function"]
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
-    arguments = value.get(key, {})
+    beside = {each: argument for each, argument in value.items() if each not in IDENTITY}
+    arguments: object = value.get(next((each for each in (key, *OTHER_KEYS) if each in value), key), beside)
+    if arguments in (None, ""):
+        arguments = {}
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -72,8 +82,14 @@ def call_of(value: object, key: str = "arguments") -> Call | None:
     return Call(value["name"], arguments) if isinstance(arguments, Mapping) else None
 
 
+def json_of(arguments: Mapping[str, Any]) -> str:
+    """The JSON of arguments, in which halves of surrogate pairs are joined, or stand as U+FFFD where the other half is missing."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def is_finite(value: object) -> bool:
-    """Whether JSON has all numbers in it. Raises RecursionError."""
+    """True if JSON has all numbers in it. Raises RecursionError."""
     if isinstance(value, Mapping):
         return all(map(is_finite, value.values()))
     if isinstance(value, list | tuple):

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.checkpoints.families import FAMILIES, Family, yarn_magnitude
-from edgellm.checkpoints.settings import Settings, checked
+from edgellm.checkpoints.families import FAMILIES, Family, copied, yarn_magnitude
+from edgellm.checkpoints.settings import CheckpointSettings, checked
 from edgellm.errors import BadHParam, Unsupported
 from edgellm.formats.mapped import MappedFile
 from edgellm.formats.safetensors import read_json
@@ -25,21 +25,41 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
 MAX_NUMBER = 1e30  # of an integer that is taken as a float: float32 ends at 3e38
 MAX_HEAD = 1 << 24  # what hparams take as a head's length
-# Keys of families that are floats, and may be integers in JSON.
-FLOATS = frozenset(
+# Keys that are floats, and may be integers in JSON.
+FLOATS = {
+    "logit_scale",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "expert_weights_scale",
+    "attention.scale",
+    "attention.temperature_scale",
+    "rope.scaling.yarn_log_multiplier",
+    "embedding_scale",
+    "residual_scale",
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "ssm.dt_b_c_rms_epsilon",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scaling.factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+}
+usual_keys = copied(
     {
-        "logit_scale",
-        "attention.clamp_kqv",
-        "attention.max_alibi_bias",
-        "expert_weights_scale",
-        "attention.scale",
-        "attention.temperature_scale",
-        "rope.scaling.yarn_log_multiplier",
-        "embedding_scale",
-        "residual_scale",
-        "attention.layer_norm_epsilon",
-        "attention.layer_norm_rms_epsilon",
-        "ssm.dt_b_c_rms_epsilon",
+        "block_count": "num_hidden_layers",
+        "context_length": "max_position_embeddings",
+        "embedding_length": "hidden_size",
+        "feed_forward_length": "intermediate_size",
+        "attention.head_count": "num_attention_heads",
+        "attention.key_length": "head_dim",
+        "attention.value_length": "head_dim",
+        "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+        "attention.layer_norm_epsilon": "layer_norm_epsilon",
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
     }
 )
 CONFIG = "config.json"
@@ -53,7 +73,7 @@ def read_config(folder: str) -> Mapping[str, Any]:
     return checked(read_json(MappedFile(path)), path)
 
 
-def find_family(config: Config, file: str) -> tuple[Family, Settings]:
+def find_family(config: Config, file: str) -> tuple[Family, CheckpointSettings]:
     """The family of a folder, and its configuration under common names, with its text part on top. Raises Unsupported."""
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else {}
@@ -75,7 +95,7 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
     merged = {**config, **text}
     family = FAMILIES[asked(FAMILIES[kind].instead, merged, file) or kind]
     usual = _defaults(next(kind for kind in (text.get("model_type"), kind) if kind in FAMILIES), merged, family)
-    config = _common_names(Settings({**usual, **family.defaults, **merged}, frozenset(merged)), family, usual)
+    config = _common_names(CheckpointSettings({**usual, **family.defaults, **merged}, frozenset(merged)), family, usual)
     config.saw(*ACTIVATIONS)
     named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
     if named not in family.activations:
@@ -121,7 +141,7 @@ def _defaults(kind: str, config: Config, family: Family) -> dict[str, object]:
     return {key: value for key, value in transformers_defaults().get(kind, {}).items() if key not in named}
 
 
-def _common_names(config: Settings, family: Family, usual: Config) -> Settings:
+def _common_names(config: CheckpointSettings, family: Family, usual: Config) -> CheckpointSettings:
     """With what the family calls otherwise under the names that others have."""
     found = {
         common: next((value for key in theirs if (value := _at(config, key)) is not None), usual.get(common))
@@ -138,30 +158,19 @@ def _at(config: Config, key: str) -> Any:
     return value if not inner else value.get(inner) if isinstance(value, Mapping) else None
 
 
-def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
+def metadata_of(config: CheckpointSettings, family: Family, file: str) -> dict[str, Any]:
     """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
     name, rope = family.architecture, _rope(config)
-    keys: dict[str, Any] = {
-        "block_count": config.get("num_hidden_layers"),
-        "context_length": config.get("max_position_embeddings"),
-        "embedding_length": config.get("hidden_size"),
-        "feed_forward_length": config.get("intermediate_size"),
-        "attention.head_count": config.get("num_attention_heads"),
+    keys: dict[str, Any] = usual_keys(config) | {
         "attention.head_count_kv": config.get("num_key_value_heads") or config.get("num_attention_heads"),
-        "attention.key_length": config.get("head_dim"),
-        "attention.value_length": config.get("head_dim"),
-        "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
-        "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
         "rope.dimension_count": _rotated(config | rope),
-        "rope.freq_base": _float(rope.get("rope_theta")),
-        "rope.freq_base_swa": _float(_sliding_base(config)),
-        "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
-        "final_logit_softcapping": _float(config.get("final_logit_softcapping")),
+        "rope.freq_base": rope.get("rope_theta"),
+        "rope.freq_base_swa": _sliding_base(config),
     }
     if family.slides:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
-    own = {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
+    own = asked(family.keys, config, file)
     if (config | rope).get(PART) not in (None, 1) and not family.turns_part and "rope.dimension_count" not in own:
         raise Unsupported(
             f"models of the type {str(config.get('model_type'))[:64]!r} rotate whole heads, other than this setting "
@@ -169,8 +178,8 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
             file=file,
             field=PART,
         )
-    keys |= _scaling(config, rope, file, family, own) | own
-    found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
+    keys |= {**_scaling(config, rope, file, family, own), **own}
+    found = {f"{name}.{key}": _float(value) if key in FLOATS else value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": folder_name(file), **found}
 
 
@@ -237,12 +246,12 @@ def _scaling(config: Config, rope: Config, file: str, family: Family, own: Confi
         )
     return {
         "rope.scaling.type": kind,
-        "rope.scaling.factor": _float(rope.get("factor")),
+        "rope.scaling.factor": rope.get("factor"),
         "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
         "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor"))
         or (None if "rope.scaling.yarn_log_multiplier" in own else asked(lambda config: yarn_magnitude(rope), config, file)),
-        "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")),
-        "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
+        "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
+        "rope.scaling.yarn_beta_slow": rope.get("beta_slow"),
     }
 
 
@@ -258,7 +267,7 @@ def _magnitude(factor: object, context: object, old: object) -> float:
     return math.sqrt(1.0 + math.log(growth) / math.log(old)) if growth > 1 else 1.0
 
 
-def rope_divisors(config: Settings, file: str, turned: object = None) -> dict[str, npt.NDArray[np.float32]]:
+def rope_divisors(config: CheckpointSettings, file: str, turned: object = None) -> dict[str, npt.NDArray[np.float32]]:
     """Divisors of each pair's frequency (n_rot/2,) by GGUF's names of tensors; {} for scalings without any. Raises BadHParam.
 
     `turned`: how many values of a head are rotated, None where the head's length says it.
@@ -276,7 +285,7 @@ def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def _llama3(config: Settings, rope: Config, file: str, turned: Any) -> npt.NDArray[np.float32]:
+def _llama3(config: CheckpointSettings, rope: Config, file: str, turned: Any) -> npt.NDArray[np.float32]:
     """As in transformers' modeling_rope_utils."""
     try:
         dims = int(turned or config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])

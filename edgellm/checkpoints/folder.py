@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,23 +13,22 @@ import numpy.typing as npt
 
 from edgellm.checkpoints.answers import answer_settings
 from edgellm.checkpoints.config import CONFIG, asked, find_family, metadata_of, read_config, rope_divisors
-from edgellm.checkpoints.families import Family, Piece, Shape, part_of, plus_one
+from edgellm.checkpoints.families import Family, Shape, Slice, part_of, plus_one
+from edgellm.checkpoints.packings.mlx_groups import grouped, settings_of, type_of
 from edgellm.checkpoints.pooling import dense_layers, pooling_keys
-from edgellm.checkpoints.settings import Settings
+from edgellm.checkpoints.settings import CheckpointSettings
 from edgellm.checkpoints.source import WHOLE, Rows, Source, nbytes_of, source_of
 from edgellm.checkpoints.tokenizer.reader import PREFIX, read_tokenizer
-from edgellm.errors import BadHParam, BadTensorInfo, LimitExceeded, ShapeMismatch, Unsupported
+from edgellm.errors import BadHParam, LimitExceeded, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_tensors import TensorInfo
-from edgellm.formats.mapped import Bytes, MappedFile
+from edgellm.formats.mapped import Bytes
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors
 from edgellm.tokenizer.build import REFUSAL
 
 COMPARED = 1 << 24  # bytes that are compared together
-FLOAT_GROUPS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}  # MLX's modes of small floats: bits, elements of a group
-QUANTISED = ("affine", *FLOAT_GROUPS)
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
 
@@ -48,12 +47,12 @@ class MlxFolder(GGUFFile):
         self,
         path: str,
         file: SafeTensorsFile,
-        config: Settings,
+        config: CheckpointSettings,
         metadata: dict[str, Any],
         family: Family,
         quantisation: Mapping[str, Any],
     ) -> None:
-        self.path, self.paths, self.version, self.alignment = path, file.paths, 0, 1
+        self.path, self.files, self.paths, self.version, self.alignment = path, file.files, file.paths, 0, 1
         self.metadata: dict[str, Any] = metadata
         self.config, self.family, self._file, self._quantisation = config, family, file, quantisation
         self._heads = {
@@ -113,7 +112,7 @@ class MlxFolder(GGUFFile):
                     source.names,
                     source.type,
                     source.whole,
-                    Piece(rows=lambda config, shape: np.where(rows < shape[0], rows, 0)),
+                    Slice(rows=lambda config, shape: np.where(rows < shape[0], rows, 0)),
                     self.config,
                     self.path,
                 ),
@@ -131,7 +130,7 @@ class MlxFolder(GGUFFile):
         """Tensors of the same shape as one."""
         infos = [self._file.tensors[name] for name in names]
         kind, shape = self._type(names[0], infos[0].shape)
-        if kind.origin == MLX or any((info.dtype, info.shape) != (infos[0].dtype, infos[0].shape) for info in infos):
+        if any(self._type(name, info.shape) != (kind, shape) for name, info in zip(names, infos, strict=True)):
             raise Unsupported(
                 "is not of the type and shape of the tensors that belong to it; get the model whose weights are floats",
                 file=self.path,
@@ -158,7 +157,7 @@ class MlxFolder(GGUFFile):
         info, kind = self._file.tensors[source.name], source.type
         if source.piece.values is not None and not source.piece.keeps:
             kind = TYPES_BY_NAME["F32"]
-        if not source.only_rows and kind.origin == MLX:
+        if kind.origin == MLX and not (source.only_rows or source.is_stack):
             raise Unsupported(
                 f"is {kind.name}, whose groups lie as GGUF does not have them; get the model whose weights are floats",
                 file=self.path,
@@ -180,44 +179,7 @@ class MlxFolder(GGUFFile):
         info = self._file.tensors[name]
         if info.dtype in ("F32", "F16", "BF16", "MXFP4"):
             return TYPES_BY_NAME[info.dtype], shape
-        base = name.removesuffix(".weight")
-        scales = self._file.tensors.get(f"{base}.scales")
-        if info.dtype != "U32" or scales is None or len(shape) != 2:
-            raise Unsupported(
-                f"is {info.dtype}, which is not a weight that edgellm can read; get the model whose weights are "
-                f"floats, or MLX's {', '.join(QUANTISED)}",
-                file=self.path,
-                field=name,
-            )
-        own = self._quantisation.get(base)
-        settings = (
-            own if isinstance(own, Mapping) else self._quantisation
-        )  # its own alone, as in mlx_lm: without a mode it is affine
-        mode = settings.get("mode", "affine")
-        bits = FLOAT_GROUPS[mode][0] if mode in FLOAT_GROUPS else settings.get("bits")
-        if mode not in QUANTISED or bits not in (2, 3, 4, 5, 6, 8):
-            raise Unsupported(
-                f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; edgellm reads {', '.join(QUANTISED)}",
-                file=self.path,
-                field=name,
-            )
-        columns = shape[1] * 32 // bits
-        groups = scales.shape[1] if len(scales.shape) == 2 and scales.shape[0] == shape[0] else 0
-        sizes = FLOAT_GROUPS[mode][1:] if mode in FLOAT_GROUPS else (32, 64, 128)
-        if not groups or columns % groups or columns // groups not in sizes:
-            raise ShapeMismatch(
-                f"has scales of shape {scales.shape} for {shape[0]} rows of {columns}; the folder is damaged",
-                file=self.path,
-                field=name,
-            )
-        if (scales.dtype == "U8") != (mode in FLOAT_GROUPS):
-            raise Unsupported(
-                f"is {scales.dtype}, which no scale of {mode} is; download the folder again", file=self.path, field=scales.name
-            )
-        group = columns // groups
-        if mode == "affine" and getattr(self._file.tensors.get(f"{base}.biases"), "shape", None) != scales.shape:
-            raise BadTensorInfo("the tensor lacks its biases; download the folder again", file=self.path, field=name)
-        return GGMLType(-bits, f"MLX {mode} {bits}/{group}", group, group * bits // 8, MLX), (shape[0], columns)
+        return type_of(self._file, name, self._quantisation, self.path)
 
     @property
     def file(self) -> SafeTensorsFile:
@@ -247,10 +209,6 @@ class MlxFolder(GGUFFile):
                 del self.tensors["output.weight"]
 
     @property
-    def files(self) -> Sequence[MappedFile]:
-        return self._file.files
-
-    @property
     def nbytes(self) -> int:
         return sum(info.nbytes for info in self._file.tensors.values())
 
@@ -276,31 +234,28 @@ class MlxFolder(GGUFFile):
         """Scales, and biases in affine mode, of a matrix in MLX's groups; () of others."""
         if self.tensors[name].type.origin != MLX:
             return ()
-        source = self._sources[name]
-        base, found = source.name.removesuffix(".weight"), []
+        source, found = self._sources[name], list[Companion]()
         for end in ("scales", "biases"):
-            info = self._file.tensors.get(f"{base}.{end}")
-            if info is not None:
-                width = {"U8": "u1", "F16": "<u2", "BF16": "<u2", "F32": "<u4"}.get(info.dtype)
-                if width is None:
-                    raise Unsupported(f"is {info.dtype}, which no scale is", file=self.path, field=info.name)
-                data = self._file.raw(info.name).view(width).reshape(info.shape)
-                found.append(Companion(info.dtype, data if source.rows is None else data[source.rows]))
+            infos = [self._file.tensors.get(f"{base.removesuffix('.weight')}.{end}") for base in source.names]
+            parts = [info for info in infos if info is not None]
+            if not parts:
+                continue
+            width = {"U8": "u1", "F16": "<u2", "BF16": "<u2", "F32": "<u4"}.get(parts[0].dtype)
+            if width is None or any(info.dtype != parts[0].dtype for info in parts) or len(parts) < len(infos):
+                raise Unsupported(f"is {parts[0].dtype}, which no scale is", file=self.path, field=parts[0].name)
+            rows = [self._file.raw(info.name).view(width).reshape(-1, info.shape[-1]) for info in parts]
+            data = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            found.append(Companion(parts[0].dtype, data if source.rows is None else data[source.rows]))
         return tuple(found)
 
     def drop(self, name: str) -> None:
         if name in self._sources:
             self._made.pop(name, None)
-            base = self._sources[name].name.removesuffix(".weight")
-            for part in (*self._sources[name].names, f"{base}.scales", f"{base}.biases"):
-                if part in self._file.tensors:
-                    self._file.drop(part)
-
-    def changed(self) -> bool:
-        return self._file.changed()
-
-    def close(self) -> None:
-        self._file.close()
+            for whole in self._sources[name].names:
+                base = whole.removesuffix(".weight")
+                for part in (whole, f"{base}.scales", f"{base}.biases"):
+                    if part in self._file.tensors:
+                        self._file.drop(part)
 
 
 def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, pre: str | None = None) -> MlxFolder:
@@ -325,10 +280,10 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         metadata.setdefault(f"{family.architecture}.{key}", value)
     file = open_safetensors(folder)
     try:
-        file = file if wrap is None else wrap(file, config)
-        quantisation = config.get("quantization") or config.get("quantization_config") or {}
+        quantisation = settings_of(config)
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is not an object; download the folder again", file=folder, field="quantization")
+        file = wrap(file, config) if wrap is not None else grouped(file, config, lambda name: _is_rearranged(family, name))
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))
         made = {**divisors, **asked(family.made, config, folder), **dense_layers(folder)}
@@ -344,6 +299,15 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
     except BaseException:
         file.close()
         raise
+
+
+def _is_rearranged(family: Family, name: str) -> bool:
+    """True if GGUF has more than the rows of a tensor in another order or in pieces, which packed rows do not allow."""
+    part = part_of(family.name(name))
+    return any(
+        piece.values or piece.columns or piece.shape or piece.turned
+        for piece in family.pieces.get(f"{part}.weight") or family.pieces.get(part) or ()
+    )
 
 
 def _add_tokenizer(model: MlxFolder, rows: int, pre: str | None) -> None:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from edgellm.arch import build_graph
 from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.checkpoints.config import asked, metadata_of
-from edgellm.checkpoints.families import Family, Piece, part_of
+from edgellm.checkpoints.families import Family, Slice, part_of
 from edgellm.checkpoints.folder import count_of, open_mlx_folder, paired_rows
 from edgellm.checkpoints.packings import unpacked
-from edgellm.checkpoints.settings import Settings
+from edgellm.checkpoints.settings import CheckpointSettings
 from edgellm.checkpoints.source import WHOLE, Rows, source_of
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -91,7 +91,7 @@ class Half:
 class Adapter:
     """The tensors of an adapter as GGUF has them: those of single experts lie in one, with zeros for experts without any."""
 
-    def __init__(self, file: SafeTensorsFile, family: Family, config: Settings, settings: Json, place: str) -> None:
+    def __init__(self, file: SafeTensorsFile, family: Family, config: CheckpointSettings, settings: Json, place: str) -> None:
         """`place`: the folder of `config`. Raises Unsupported, BadHParam and BadTensorInfo."""
         self._file, self._family, self._config, self._place = file, family, config, place
         self._settings, self._alphas = settings, _alphas(settings, file.paths[0])
@@ -142,7 +142,7 @@ class Adapter:
             names[number] = name
         return found
 
-    def _pieces(self, weight: str) -> tuple[Piece, ...]:
+    def _pieces(self, weight: str) -> tuple[Slice, ...]:
         """A weight in GGUF's form."""
         return self._family.pieces.get(f"{part_of(weight)}.weight") or self._family.pieces.get(part_of(weight)) or (WHOLE,)
 

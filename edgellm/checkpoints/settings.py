@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any  # of parsed JSON
 
 from edgellm.errors import BadHParam, shown
@@ -33,103 +33,92 @@ DRAFTS = r"num_nextn_predict_layers|(?:use_)?mtp\w*|num_mtp_\w+"
 HARMLESS = re.compile("|".join((IDENTITY, TOKENS, SENSES, TRAINING, RUNNING, TENSORS, DRAFTS)))
 """Settings that change nothing in any family: what is computed follows from tensors, or is the same whatever they say."""
 
-WINDOWS = frozenset(
-    {"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step", "mlp_only_layers"}
-)
+WINDOWS = {"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step", "mlp_only_layers"}
 NEXT = WINDOWS - {"sliding_window"}
-HUNYUAN = frozenset(
-    {
-        "add_classification_head",
-        "attention_head_dim",
-        "cla_share_factor",
-        "class_num",
-        "dense_list",
-        "mask_init_id",
-        "norm_type",
-        "pad_id",
-        "pool_type",
-        "skip_cls_token",
-        "use_rotary_pos_emb",
-        "num_media_embeds",
-    }
-)
-BY_ARCHITECTURE: dict[str, frozenset[str]] = {
+HUNYUAN = {
+    "add_classification_head",
+    "attention_head_dim",
+    "cla_share_factor",
+    "class_num",
+    "dense_list",
+    "mask_init_id",
+    "norm_type",
+    "pad_id",
+    "pool_type",
+    "skip_cls_token",
+    "use_rotary_pos_emb",
+    "num_media_embeds",
+}
+BY_ARCHITECTURE: dict[str, Set[str]] = {
     **dict.fromkeys(("qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3"), WINDOWS),
     **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN),
     **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
     "dots1": NEXT | {"scoring_func"},
-    **dict.fromkeys(("phi3", "phimoe"), frozenset({"original_max_position_embeddings"})),
+    "phi3": {"original_max_position_embeddings"},
+    "phimoe": {"original_max_position_embeddings"},
     "smollm3": WINDOWS | {"no_rope_layer_interval"},
-    "falcon-h1": frozenset({"mamba_norm_before_gate"}),
-    "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}),
-    "bloom": frozenset({"offset_alibi"}),
-    "bailingmoe2": frozenset({"norm_softmax", "use_rmsnorm", "rotary_dim"}),
-    "cohere2": frozenset({"use_embedding_sharing", "use_parallel_embedding"}),
-    "ernie4_5-moe": frozenset({"moe_norm_min", "moe_capacity", "moe_gate"}),
-    "gpt2": frozenset({"n_ctx"}),
-    "deepseek2": frozenset({"mlp_layer_types"}),
-    "falcon": frozenset({"multi_query", "num_ln_in_parallel_attn"}),
-    "eurobert": frozenset({"classifier_pooling"}),
-    "exaone4": frozenset({"sliding_window_pattern"}),
-    "exaone-moe": frozenset({"sliding_window_pattern"}),
-    "gemma2": frozenset({"sliding_window_size"}),
-    "gemma3": frozenset({"use_bidirectional_attention"}),
-    "gemma-embedding": frozenset({"use_bidirectional_attention"}),
-    "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}),
-    "granitehybrid": frozenset({"attn_rotary_emb"}),
-    "kimi-linear": frozenset({"use_grouped_topk", "topk_group", "qk_head_dim"}),
-    "llama4": frozenset({"for_llm_compressor"}),
-    "hy_v3": frozenset({"enable_moe_fp32_combine", "mlp_layer_types"}),
-    "laguna": frozenset({"gating", "gating_types"}),
-    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}),
-    "mamba": frozenset({"rms_norm"}),
-    "lfm2": frozenset(
-        {"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim", "conv_dim_out"}
-    ),
-    "mamba2": frozenset({"norm_before_gate"}),
-    "minimax-m2": frozenset(
-        {
-            "attn_type_list",
-            "layernorm_full_attention_beta",
-            "layernorm_linear_attention_beta",
-            "layernorm_mlp_beta",
-            "max_model_len",
-            "mlp_intermediate_size",
-            "postnorm",
-            "shared_intermediate_size",
-            "shared_moe_mode",
-            "sliding_window",
-        }
-    ),
-    "modern-bert": frozenset(
-        {
-            "classifier_activation",
-            "classifier_pooling",
-            "sparse_prediction",
-            "sparse_pred_ignore_index",
-            "layer_norm_eps",
-            "position_embedding_type",
-        }
-    ),
-    "mpt": frozenset({"embedding_fraction", "learned_pos_emb", "norm_type"}),
-    "rwkv7": frozenset({"norm_first", "num_heads"}),
-    "rwkv6": frozenset({"context_length", "model_version"}),
-    "nemotron_h": frozenset({"mamba_hidden_act"}),
-    "nemotron_h_moe": frozenset({"mamba_hidden_act"}),
-    "mimo2": frozenset({"attention_chunk_size", "hybrid_block_size", "mlp_layer_types", "moe_layer_freq", "n_shared_experts"}),
-    "starcoder": frozenset(
-        {
-            "attention_softmax_in_fp32",
-            "scale_attention_softmax_in_fp32",
-            "inference_runner",
-            "max_batch_size",
-            "max_sequence_length",
-            "pad_key_length",
-            "pre_allocate_kv_cache",
-            "validate_runner_input",
-        }
-    ),
-    "t5encoder": frozenset({"dense_act_fn", "is_gated_act", "num_decoder_layers", "scale_decoder_outputs"}),
+    "falcon-h1": {"mamba_norm_before_gate"},
+    "afmoe": {"global_attn_every_n_layers", "topk_group"},
+    "bloom": {"offset_alibi"},
+    "bailingmoe2": {"norm_softmax", "use_rmsnorm", "rotary_dim"},
+    "cohere2": {"use_embedding_sharing", "use_parallel_embedding"},
+    "ernie4_5-moe": {"moe_norm_min", "moe_capacity", "moe_gate"},
+    "gpt2": {"n_ctx"},
+    "deepseek2": {"mlp_layer_types"},
+    "falcon": {"multi_query", "num_ln_in_parallel_attn"},
+    "eurobert": {"classifier_pooling"},
+    "exaone4": {"sliding_window_pattern"},
+    "exaone-moe": {"sliding_window_pattern"},
+    "gemma2": {"sliding_window_size"},
+    "gemma3": {"use_bidirectional_attention"},
+    "gemma-embedding": {"use_bidirectional_attention"},
+    "gpt-oss": {"experts_per_token", "initial_context_length"},
+    "granitehybrid": {"attn_rotary_emb"},
+    "kimi-linear": {"use_grouped_topk", "topk_group", "qk_head_dim"},
+    "llama4": {"for_llm_compressor"},
+    "hy_v3": {"enable_moe_fp32_combine", "mlp_layer_types"},
+    "laguna": {"gating", "gating_types"},
+    "jamba": {"expert_layer_offset", "expert_layer_period"},
+    "mamba": {"rms_norm"},
+    "lfm2": {"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim", "conv_dim_out"},
+    "mamba2": {"norm_before_gate"},
+    "minimax-m2": {
+        "attn_type_list",
+        "layernorm_full_attention_beta",
+        "layernorm_linear_attention_beta",
+        "layernorm_mlp_beta",
+        "max_model_len",
+        "mlp_intermediate_size",
+        "postnorm",
+        "shared_intermediate_size",
+        "shared_moe_mode",
+        "sliding_window",
+    },
+    "modern-bert": {
+        "classifier_activation",
+        "classifier_pooling",
+        "sparse_prediction",
+        "sparse_pred_ignore_index",
+        "layer_norm_eps",
+        "position_embedding_type",
+    },
+    "mpt": {"embedding_fraction", "learned_pos_emb", "norm_type"},
+    "rwkv7": {"norm_first", "num_heads"},
+    "rwkv6": {"context_length", "model_version"},
+    "nemotron_h": {"mamba_hidden_act"},
+    "nemotron_h_moe": {"mamba_hidden_act"},
+    "mimo2": {"attention_chunk_size", "hybrid_block_size", "mlp_layer_types", "moe_layer_freq", "n_shared_experts"},
+    "starcoder": {
+        "attention_softmax_in_fp32",
+        "scale_attention_softmax_in_fp32",
+        "inference_runner",
+        "max_batch_size",
+        "max_sequence_length",
+        "pad_key_length",
+        "pre_allocate_kv_cache",
+        "validate_runner_input",
+    },
+    "t5encoder": {"dense_act_fn", "is_gated_act", "num_decoder_layers", "scale_decoder_outputs"},
 }
 """Those that change nothing in the families of one architecture: another setting says it, or none of its graphs has it."""
 
@@ -167,7 +156,7 @@ def checked(config: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     return config
 
 
-class Settings(Mapping[str, Any]):
+class CheckpointSettings(Mapping[str, Any]):
     """config.json. `given`: the keys that the file has; what is joined to it with | was not given."""
 
     def __init__(self, values: Mapping[str, Any], given: frozenset[str], seen: set[str] | None = None) -> None:
@@ -183,8 +172,8 @@ class Settings(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __or__(self, other: Mapping[str, Any]) -> Settings:
-        return Settings({**self._values, **other}, self.given, self._seen)
+    def __or__(self, other: Mapping[str, Any]) -> CheckpointSettings:
+        return CheckpointSettings({**self._values, **other}, self.given, self._seen)
 
     def saw(self, *keys: str) -> None:
         """Count settings as asked for: other names of one that was."""

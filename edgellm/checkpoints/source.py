@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.checkpoints.families import Piece, Shape, rows_of
+from edgellm.checkpoints.families import Shape, Slice, rows_of
 from edgellm.errors import BadHParam, ShapeMismatch
 from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.mapped import Bytes
@@ -18,7 +18,7 @@ from edgellm.formats.safetensors import SafeTensorsFile
 
 Rows = npt.NDArray[np.int64]
 Config = Mapping[str, Any]  # Any: parsed JSON
-WHOLE = Piece()
+WHOLE = Slice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Source:
     type: GGMLType
     whole: Shape
     shape: Shape
-    piece: Piece = WHOLE
+    piece: Slice = WHOLE
     rows: Rows | None = None
     columns: Rows | None = None
     turned: bool = False
@@ -82,7 +82,7 @@ def source_of(
     names: tuple[str, ...],
     kind: GGMLType,
     whole: Shape,
-    piece: Piece,
+    piece: Slice,
     config: Config,
     file: str,
     *,

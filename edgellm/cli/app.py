@@ -38,6 +38,7 @@ COMMANDS = (  # in the order of --help
     "bench",
     "embed",
     "rerank",
+    "transcribe",
     "doctor",
     "convert",
     "quantize",
@@ -172,6 +173,12 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         return 3
     if isinstance(error, OSError) and error.errno in OUTPUT_FULL:
         complain(f"{error.filename or 'the output'} cannot be written: {error.strerror}; make room or write elsewhere")
+        return 3
+    if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").partition(".")[0]) in sys.stdlib_module_names:
+        complain(
+            f"this Python ({sys.executable}) was built without its module {name.removeprefix('_')}, which this needs; "
+            "use the Python of your system's packages, or build it again with that library's headers installed"
+        )
         return 3
     complain(f"{type(error).__name__}: {error} (a fault of edgellm; --debug shows where)")
     return 1

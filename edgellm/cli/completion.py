@@ -98,7 +98,7 @@ def model_names(incomplete: str) -> list[tuple[str, str]]:
 
 def catalogue_names(incomplete: str) -> list[tuple[str, str]]:
     """The names of the catalogue, and those with a type once a colon was typed."""
-    from edgellm.catalogue import entries
+    from edgellm.catalogue.registry import entries
 
     names = [
         (entry.name, f"{entry.parameters} parameters, {file.size / 1e9:.1f} GB")
@@ -117,26 +117,26 @@ def all_names(incomplete: str) -> list[tuple[str, str]]:
     return here + [(name, what) for name, what in catalogue_names(incomplete) if name not in known]
 
 
+def type_names(incomplete: str) -> list[tuple[str, str]]:
+    """The types that `quantize` makes, and how large they are; in small letters where these are typed."""
+    from edgellm.tools.mixes import MIXES
+
+    named = [(mix.name.lower() if incomplete.islower() else mix.name, mix.about) for mix in MIXES.values()]
+    return [(name, about) for name, about in named if name.startswith(incomplete)]
+
+
+def plain_type_names(incomplete: str) -> list[str]:
+    """The types that `convert` writes."""
+    from edgellm.tools.convert import TARGETS
+
+    return [name for name in TARGETS if name.startswith(incomplete)]
+
+
 def session_names(incomplete: str) -> list[str]:
     """Saved chats."""
     from edgellm.cli.chat.session_store import SessionStore
 
     return [name for name in SessionStore().names() if name.startswith(incomplete)]
-
-
-def context_policies(incomplete: str) -> list[str]:
-    """Completions of --context-policy."""
-    return [name for name in ("ring", "drop-oldest-turns", "error") if name.startswith(incomplete)]
-
-
-def kv_types(incomplete: str) -> list[str]:
-    """Values of --kv-type."""
-    return [name for name in ("f16", "q8_0", "q4_0", "f32") if name.startswith(incomplete)]
-
-
-def where(incomplete: str) -> list[str]:
-    """Values of --backend."""
-    return [name for name in ("auto", "cpu", "mlx") if name.startswith(incomplete)]
 
 
 def _files(incomplete: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from edgellm.cli.terminal.piped import file_bytes
 from edgellm.errors import OptionError, shown
 
 
@@ -45,7 +46,7 @@ def _grammar(given: str) -> str:
 
 def _read(option: str, file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file_bytes(file).decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"{option} {file}: cannot be read ({reason}); give a text file") from error

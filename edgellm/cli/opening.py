@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgellm.catalogue import entry_of, resolve
+from edgellm.catalogue import resolve
 from edgellm.catalogue.importing import sweep
+from edgellm.catalogue.names import entry_of
 from edgellm.cli.bus_error import say_why
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.progress import ProgressLine

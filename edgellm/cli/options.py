@@ -39,20 +39,15 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        show_default=False,
         callback=understood,
         autocompletion=model_names,
         help="A .gguf file, a catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
     ),
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Do not render Markdown. NO_COLOR does the same.")]
-System = Annotated[
-    str | None, typer.Option("--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt.")
-]
+System = Annotated[str | None, typer.Option("--system", "-sys", "--system-prompt", metavar="TEXT", help="The system prompt.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Mcp = Annotated[
-    Path | None, typer.Option("--mcp", metavar="FILE", show_default=False, help="MCP servers, whose tools the model may ask for.")
-]
+Mcp = Annotated[Path | None, typer.Option("--mcp", metavar="FILE", help="MCP servers, whose tools the model may ask for.")]
 
 
 def mcp_servers(path: Path | None) -> tuple[McpServer, ...]:
@@ -134,7 +129,6 @@ def _parameter(row: Option) -> inspect.Parameter:
     option = typer.Option(
         *row.flags,
         metavar=None if row.kind is bool else row.metavar,
-        show_default=False,
         callback=None if many or row.kind is bool else _checked(row),
         autocompletion=_offered(row) if row.values else None,
         hidden=not row.listed,

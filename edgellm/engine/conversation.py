@@ -56,7 +56,7 @@ class Conversation:
 
     def step(self, tokens: TokenIds, output_rows: TokenIds, given: Given | None = None) -> StepBatch:
         """The step that computes `tokens` next, some of them vectors. It counts once the sequence is extended by them."""
-        looked_up, place = tokens if given is None else np.maximum(tokens, 0), self.sequence.place(len(tokens))
+        looked_up, place = tokens if given is None else np.maximum(tokens, 0), self.sequence.place(len(tokens), tokens)
         if given is not None and given.images is not None:
             place = self.sequence.looking_around(place, *given.around())
         segment = Segment(self.state, 0, len(tokens), self.adapters)

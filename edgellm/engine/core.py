@@ -14,7 +14,7 @@ from edgellm.backends.base import Executable, StepBatch, never
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
 from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
-from edgellm.engine.scheduler import Candidate, StepLimits, plan
+from edgellm.engine.scheduler import PIECE, Candidate, StepLimits, plan
 from edgellm.engine.step import RequestRows, Step, StepResult
 from edgellm.errors import FormatError, NumericError, QueueFull
 from edgellm.formats.mapped import MappedFile
@@ -41,6 +41,7 @@ class Core:
         self.in_step: tuple[Request, ...] = ()  # of the steps that are being computed; a callback may nest one in another
         self.ahead: Step | None = None  # submitted ahead
         self._executable, self._weights, self._steps = executable, weights, 0
+        self._row_seconds = 0.0  # of a row in steps with prompts, as measured lately
 
     @property
     def running(self) -> list[Request]:
@@ -150,7 +151,8 @@ class Core:
                     others.append(request)
         for request in new:
             try:
-                request.started(self.cache.start(request))
+                if not self.cache.better_later(request, awaited):
+                    request.started(self.cache.start(request))
             except Exception as error:
                 self._fail(request, error)
         if len(awaited) == 1 and not others and not new and not awaited[0].every_row and _uncomputed(awaited[0]) == 1:
@@ -163,7 +165,11 @@ class Core:
         if not awaited:
             return None
         requests, executable = [*awaited, *others], self._executable
-        limits = StepLimits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.step_size.tokens)
+        for request in requests:
+            if request.conversation is not None and request.vectors is None and not request.every_row:
+                request.skipped(request.conversation.sequence.skip(request.ids))
+        most = executable.max_tokens, executable.max_segments, executable.max_outputs
+        limits = StepLimits(*most, executable.step_size.tokens, self._row_seconds)
         candidates = [
             Candidate(_uncomputed(request), not request.background, index < len(awaited), request.every_row, request.last_step)
             for index, request in enumerate(requests)
@@ -221,6 +227,7 @@ class Core:
         """
         if any(map(MappedFile.changed, self._weights.files)):  # 1 us; a file that is cut during a step still ends the process
             self.check_file()
+        began, rows = time.perf_counter(), sum(len(part.tokens) for part in step.parts)
         if step.pending is None:
             self._submit(step)
         assert step.pending is not None
@@ -232,6 +239,9 @@ class Core:
         logits = step.pending.wait(never if single else step.stopped)["logits"]
         if not step.ahead:
             _extend(step)
+        if rows - len(step.parts) >= PIECE // 2:  # there are prompts in it
+            taken, known = (time.perf_counter() - began) / rows, self._row_seconds
+            self._row_seconds = (known + min(max(taken, known / 2), 2 * known)) / 2 if known else taken
         return logits
 
     def submit_ahead(self, step: Step) -> None:

@@ -190,7 +190,7 @@ class Monitor:
     def cancel(self, *, running: bool = False) -> None:
         """Cancel all requests or only the `running` ones, without waiting for their end. Requests for logits are not cancelled."""
         for request in self.core.running if running else self.core.requests:
-            request.cancelled = request.cancelled or not request.every_row
+            request.cancelled = request.cancelled or not request.separate
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Executable]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +13,12 @@ from edgellm.catalogue.machine import memory
 from edgellm.engine.conversation import Conversation, SessionCache
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.request import Request
-from edgellm.engine.state_store import StateStore
+
+if TYPE_CHECKING:
+    from edgellm.engine.state_store import StateStore
 
 LEAST_SHARED = 4  # tokens: fewer are computed as fast as a state is forked
+WORTH_WAITING = 8  # tokens that another request is about to compute
 SMALL_TAIL = 16  # tokens that may get lost where a conversation is continued
 
 
@@ -48,18 +52,44 @@ class PrefixCache:
         """The session was closed."""
         self._sessions.discard(session)
 
+    def better_later(self, request: Request, awaited: Sequence[Request]) -> bool:
+        """True if a prompt that is being computed will soon share clearly more tokens than any conversation does now."""
+        if request.every_row or self._executable.layout.state_slots:  # recurrent states cannot be cut back to any length
+            return False
+        ids, kept, adapters = np.array(request.ids, np.int32), self._kept_by(request), _adapters(request.session)
+        soon = 0
+        for other in awaited:
+            if (conversation := other.conversation) is None or conversation.adapters != adapters or other.every_row:
+                continue
+            if other.cancelled or other.finished or (other.background and not request.background):
+                continue
+            shared = min(_common_prefix(ids, np.array(other.ids, np.int32)), len(ids) - 1)
+            if kept != conversation.sequence.kept:
+                shared = min(shared, kept, conversation.sequence.kept)
+            if shared > len(conversation):
+                soon = max(soon, shared)
+        if soon < WORTH_WAITING:
+            return False
+        found = [*self._others(), *([request.recalled] if request.recalled is not None else ())]
+        return soon >= WORTH_WAITING + max((one.useful(ids, kept) for one in found if one.adapters == adapters), default=0)
+
+    def _kept_by(self, request: Request) -> int:
+        """How many of a request's first tokens are never evicted."""
+        return request.kept if request.kept is not None else self._executable.layout.classes[0].kept
+
     def start(self, request: Request) -> int:
         """Give a request a conversation, cut back to the prefix that they share. Returns the prefix's length."""
-        if request.every_row:
+        if request.separate:
             request.conversation = self._fresh()
             return 0
-        kept = request.kept if request.kept is not None else self._executable.layout.classes[0].kept
+        kept = self._kept_by(request)
         recalled, request.recalled = request.recalled, None
-        conversation, shared = self._continued(request.session, np.array(request.ids, np.int32), kept, recalled)
+        ids = np.array(request.ids[:1] if request.every_row else request.ids, np.int32)  # of one token nothing is shared
+        conversation, shared = self._continued(request.session, ids, kept, recalled)
         conversation.truncate(shared)
         conversation.sequence.keep(kept)
         conversation.reused = shared
-        conversation.adapters = request.session.adapters if request.session is not None else 0
+        conversation.adapters = _adapters(request.session)
         self._uses += 1
         conversation.user, conversation.used = weakref.ref(request), self._uses
         request.conversation = conversation
@@ -69,7 +99,7 @@ class PrefixCache:
         self, session: SessionCache | None, ids: TokenIds, kept: int, recalled: Conversation | None
     ) -> tuple[Conversation, int]:
         """A conversation for the caller, and how many of its tokens are useful."""
-        adapters = session.adapters if session is not None else 0
+        adapters = _adapters(session)
         own = (
             session.conversation if session is not None and session.conversation is not None and session.conversation.idle else None
         )
@@ -152,3 +182,14 @@ class PrefixCache:
         self._kept.clear()
         for session in self._sessions:
             session.conversation = None
+
+
+def _adapters(session: SessionCache | None) -> int:
+    """The number of the set of adapters that a session's tokens are computed with."""
+    return session.adapters if session is not None else 0
+
+
+def _common_prefix(ids: TokenIds, others: TokenIds) -> int:
+    n = min(len(ids), len(others))
+    different = np.flatnonzero(ids[:n] != others[:n])
+    return int(different[0]) if len(different) else n

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.backends.base import never
 from edgellm.errors import ContextFull, OptionError
+from edgellm.memory.pictures import Pictures
 from edgellm.ops._spec import Given
 
 TokenIds = npt.NDArray[np.int32]
+Stop = Callable[[], bool]
+PatchProgress = Callable[[int, int], None]  # (patches that were encoded, all of them)
+
+
+class Watch(NamedTuple):
+    """A caller that waits for images to be encoded: whether it has given up, and a function that is called with patches."""
+
+    stop: Stop = never
+    progress: PatchProgress | None = None
+
+
+UNWATCHED = Watch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +96,16 @@ def check_room(n: int, positions: int | None) -> None:
             "cannot slide; shorten the prompt, or give a larger context if it was trained for one.",
             tokens=n,
             limit=positions,
+        )
+
+
+def check_pictures(ids: TokenIds, room: int) -> None:
+    """Raises ContextFull for a picture of more tokens than the `room` of a full context, which could never be seen as a whole."""
+    most = max((extent.end - extent.start for extent in Pictures(ids).extents), default=0)
+    if most > room:
+        raise ContextFull.of_prompt(
+            f"a picture or clip takes {most} tokens, and the context holds {room} beside its sinks; give "
+            "edgellm.Image(..., tokens=N), a smaller picture or a shorter clip, or load the model with a larger context.",
+            tokens=most,
+            limit=room,
         )

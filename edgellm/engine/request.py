@@ -12,13 +12,14 @@ import numpy.typing as npt
 from edgellm.engine.conversation import Conversation, Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors
 
-PREEMPTS_AFTER = 1.0  # seconds that a paused request keeps its place while this one waits for it
+PREEMPTS_AFTER = 0.25  # seconds that a paused request keeps its place while this one waits for it
 
 
 class Request:
     """Tokens of one caller. The monitor's lock guards it, but for `cancelled`, which any thread may set at any time."""
 
     every_row = False  # the logits of every token are wanted
+    separate = False  # in a conversation that nothing else continues
     calls_back = False  # `sample` calls functions of the user's
     drafts = False  # `draft` may propose tokens
     on_step: Callable[[int], None] | None = None  # called before a step that begins at this token; it may use the model
@@ -75,6 +76,9 @@ class Request:
     def started(self, cached: int) -> None:
         """A conversation was found that holds this many of the tokens."""
 
+    def skipped(self, tokens: int) -> None:
+        """So many tokens of the prompt are evicted before the answer could depend on them, and are not computed."""
+
     def advanced(self) -> None:
         """A step computed tokens of the prompt, and no output rows."""
 
@@ -101,7 +105,7 @@ class Request:
 class Scoring(Request):
     """The logits of every token, in a new conversation: `take(first, rows)` gets those of each step, valid until the next."""
 
-    every_row = True
+    every_row = separate = True
 
     def __init__(
         self, ids: npt.NDArray[np.int32], take: Callable[[int, Logits], None], vectors: PromptVectors | None = None

@@ -96,11 +96,7 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
     state, sequence = conversation.state, conversation.sequence
     counted: Any = _Counted()
     state.save(counted)
-    ring = sequence.states
-    states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
-    rings = [[memory.sinks, memory.window, memory.ring] for memory in sequence.layout.classes]
-    header = json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, "rings": rings, **states}).encode()
-    ids = sequence.ids.tobytes()
+    header, ids = header_of(sequence, facts), sequence.ids.tobytes()
     file = WholeFile(name)
     try:
         hashed: Any = _Hashed(file)
@@ -116,32 +112,37 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
         file.discard()
 
 
+def header_of(sequence: Sequence, facts: dict[str, Any]) -> bytes:
+    """`facts` and what else describes a sequence, as JSON."""
+    ring = sequence.states
+    states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
+    rings = [[memory.sinks, memory.window, memory.ring] for memory in sequence.layout.classes]
+    return json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, "rings": rings, **states}).encode()
+
+
 def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
     """The conversation that `save` wrote for the same model. Raises SessionError for any other file."""
-    with _opened(path) as reading:
-        return reading.conversation(executable, facts, n_vocab)
-
-
-def head(path: str | os.PathLike[str], layout: MemoryLayout, facts: dict[str, Any], n_vocab: int) -> Sequence:
-    """Which tokens a file that `save` wrote holds. Its checksum is not compared before `load` is called. Raises SessionError."""
-    with _opened(path) as reading:
-        return reading.sequence(layout, facts, n_vocab)
+    with mapped(path) as (view, name):
+        return SavedFile(view, name).conversation(executable, facts, n_vocab)
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[_SavedFile]:
+def mapped(path: str | os.PathLike[str]) -> Iterator[tuple[memoryview, str]]:
+    """The bytes of a file, and its name. Raises SessionError."""
     name = check_path(path)
     try:
         with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-            yield _SavedFile(view, name)
+            yield view, name
     except ValueError as error:  # an empty file cannot be mapped
         raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error
     except OSError as error:
         raise SessionError(f"{name}: cannot be read ({error.strerror or error}); give a file that session.save() wrote.") from error
 
 
-class _SavedFile:
+class SavedFile:
     """A saved session that is read."""
+
+    magic, version = MAGIC, VERSION
 
     def __init__(self, view: memoryview, name: str) -> None:
         self._view, self._name = view, name
@@ -156,7 +157,11 @@ class _SavedFile:
         found.update(self._view[:end])
         if found.digest() != bytes(self._view[end:]):
             raise self._damaged("is damaged: its checksum is wrong")
-        return Conversation(self.sequence(executable.layout, facts, n_vocab), self._state(executable, end))
+        sequence = self.sequence(executable.layout, facts, n_vocab)
+        state = self._state(executable)
+        if self._file.tell() != end:
+            raise self._damaged("is damaged: its keys and values are not as long as they should be")
+        return Conversation(sequence, state)
 
     def sequence(self, layout: MemoryLayout, facts: dict[str, Any], n_vocab: int) -> Sequence:
         """Its tokens, which stand before keys and values."""
@@ -171,14 +176,17 @@ class _SavedFile:
         """Bytes of the header and of the ids."""
         self._file: Any = _Mapped(self._view)
         head = self._file.read(HEAD.size)
-        if len(head) < HEAD.size or not head.startswith(MAGIC):
+        if len(head) < HEAD.size or not head.startswith(self.magic):
             raise self._damaged("is not a saved session")
         _, version, n_header, n_ids, n_state = HEAD.unpack(head)
-        if version != VERSION:
-            raise self._damaged(f"was written in version {version} of the format, and this edgellm reads version {VERSION}")
-        if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state != len(self._view) - DIGEST or n_ids % 4:
+        if version != self.version:
+            raise self._damaged(f"was written in version {version} of the format, and this edgellm reads version {self.version}")
+        if n_header > MOST_FACTS or n_ids % 4 or not self._is_length(HEAD.size + n_header + n_ids + n_state + DIGEST):
             raise self._damaged("is cut off or damaged")
         return n_header, n_ids
+
+    def _is_length(self, n: int) -> bool:
+        return n == len(self._view)
 
     def _facts(self, header: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
         """The header's part about the sequence."""
@@ -221,7 +229,7 @@ class _SavedFile:
         return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]), stay)
 
     def _fits(self, layout: MemoryLayout, n: int, stay: int, kept: dict[str, Any]) -> bool:
-        """Whether `n` tokens lie in the same slots as where they were saved: in the same rings, or before the ends of both."""
+        """True if `n` tokens lie in the same slots as where they were saved: in the same rings, or before the ends of both."""
         saved, rings = kept["rings"], [[memory.sinks, memory.window, memory.ring] for memory in layout.classes]
         if not isinstance(saved, list) or not all(_are_integers(ring) and len(ring) == 3 for ring in saved):
             raise self._damaged("is damaged")
@@ -253,14 +261,11 @@ class _SavedFile:
             raise self._damaged("is damaged")
         return StateRing.restored(layout.rolling, layout.snapshots, slots, marked)
 
-    def _state(self, executable: Executable, end: int) -> State:
+    def _state(self, executable: Executable) -> State:
         try:
-            state = executable.load_state(self._file)
+            return executable.load_state(self._file)
         except (EdgeError, ValueError, EOFError, struct.error) as error:
             raise self._damaged(f"is damaged ({error})") from error
-        if self._file.tell() != end:
-            raise self._damaged("is damaged: its keys and values are not as long as they should be")
-        return state
 
 
 def _are_integers(values: Any) -> bool:

@@ -18,9 +18,10 @@ from typing import Any  # Any: values of JSON
 import numpy as np
 
 from edgellm.backends.base import Executable
-from edgellm.engine import saved_session
+from edgellm.engine import saved_pages
 from edgellm.engine.conversation import Conversation
 from edgellm.engine.prompts import TokenIds
+from edgellm.engine.saved_pages import Chunk
 from edgellm.errors import BackendError, SessionError
 from edgellm.folders import is_private, user_cache
 from edgellm.formats.errors import FormatError
@@ -28,8 +29,9 @@ from edgellm.formats.whole_file import PART
 from edgellm.memory.sequence import Sequence
 
 LEAST = 256  # tokens: fewer are computed before a file is worth its place
-GROWTH = 16  # a prefix is saved again once it has grown by one part in so many
+GROWTH = 64  # a prefix is saved again once it has grown by one part in so many
 MOST_FILES = 64  # of a model
+MOST_PARTS = 16  # other files that one needs; then it is written without them
 SPARE = 2  # a file is written only where the disk has so many times its length
 UNPROVEN = 30.0  # seconds
 CLOSING = 1.0  # seconds that closing waits for what is still to be saved
@@ -39,7 +41,7 @@ SUFFIX = ".state"
 class StateStore:
     """Saved states of one model, found by the tokens that they begin with; the oldest go where all take more than the budget.
 
-    Files are those of sessions: checksummed, whole or not there, and in a folder that nobody else may open. Conversations with
+    Files are those of sessions: checksummed, written atomically, and in a folder that nobody else may open. Conversations with
     images are left out. One thread writes, from forks, while the engine computes.
     """
 
@@ -54,6 +56,7 @@ class StateStore:
         self._lock = threading.RLock()  # of all below; files are read and written without it
         self._loading = threading.Lock()  # one file at a time: requests that wait for it find the conversation of the first
         self._saved: OrderedDict[str, Sequence] | None = None  # by file name, the least recently used first; None: not looked yet
+        self._chunks = dict[str, list[Chunk]]()  # by file name
         self._recalled = weakref.WeakValueDictionary[str, Conversation]()
         self._waiting: Conversation | None = None  # to be written next
         self._writer: threading.Thread | None = None
@@ -67,27 +70,41 @@ class StateStore:
             return self._best(ids, kept)[1]
 
     def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
-        """The conversation that has most of the first tokens. A damaged file is deleted, and None returned."""
+        """The conversation that has most of the first tokens. Damaged files are deleted."""
         with self._loading:
-            with self._lock:
-                name, length = self._best(ids, kept)
-                known = self._recalled.get(name)
-            if not length:
-                return None
-            if known is not None and known.useful(ids, kept) >= length:
-                return known
-            path = self._folder / name
-            try:
-                found = saved_session.load(path, self._executable, self._facts, self._n_vocab)
-            except (SessionError, MemoryError):
-                self._drop(name)
-                return None
+            while True:
+                with self._lock:
+                    name, length = self._best(ids, kept)
+                    known = self._recalled.get(name)
+                if not length:
+                    return None
+                if known is not None and known.useful(ids, kept) >= length:
+                    return known
+                try:
+                    found = saved_pages.load(self._folder / name, self._executable, self._facts, self._n_vocab)
+                    break
+                except SessionError:
+                    self._drop(name)
+                except MemoryError:
+                    return None
             with self._lock:
                 self._recalled[name] = found
-                self._all().move_to_end(name)
-            with contextlib.suppress(OSError):
-                os.utime(path)
+            self._used(name)
             return found
+
+    def _used(self, name: str) -> None:
+        """The file was used, and those that it needs: they are newer than it, so that it goes first."""
+        now = time.time_ns()
+        with self._lock:
+            for n, each in enumerate((name, *self._needed(name))):
+                if each in self._all():
+                    self._all().move_to_end(each)
+                with contextlib.suppress(OSError):
+                    os.utime(self._folder / each, ns=(now + n * 10**6, now + n * 10**6))
+
+    def _needed(self, name: str) -> list[str]:
+        """The other files that have pages of a file."""
+        return sorted({chunk.file for chunk in self._chunks.get(name, ())} - {name})
 
     def _best(self, ids: TokenIds, kept: int | None) -> tuple[str, int]:
         """The file with most of the first tokens, and how many they are."""
@@ -101,7 +118,8 @@ class StateStore:
             for path in self._listed()[-MOST_FILES:]:
                 if path.name.startswith(self._stem):
                     with contextlib.suppress(SessionError):
-                        self._saved[path.name] = saved_session.head(path, self._executable.layout, self._facts, self._n_vocab)
+                        layout, name = self._executable.layout, path.name
+                        self._saved[name], self._chunks[name] = saved_pages.head(path, layout, self._facts, self._n_vocab)
         return self._saved
 
     def _listed(self) -> list[Path]:
@@ -118,11 +136,18 @@ class StateStore:
         return [path for _, path in sorted(found)]
 
     def _drop(self, name: str) -> None:
+        """Delete a file, and those that need it."""
         with self._lock:
-            if self._saved is not None:
-                self._saved.pop(name, None)
-        with contextlib.suppress(OSError):
-            (self._folder / name).unlink()
+            names = {name}
+            while more := {other for other in self._chunks if not names.isdisjoint(self._needed(other))} - names:
+                names |= more
+            for each in names:
+                self._chunks.pop(each, None)
+                if self._saved is not None:
+                    self._saved.pop(each, None)
+        for each in names:
+            with contextlib.suppress(OSError):
+                (self._folder / each).unlink()
 
     # --- writing -----------------------------------------------------------------------------------------------------------
     def offer(self, conversation: Conversation, *, last: bool = False) -> None:
@@ -145,7 +170,7 @@ class StateStore:
         if self._off or self._closed or conversation.adapters or len(conversation) < LEAST:
             return 0
         ids = np.frombuffer(conversation.sequence.ids[:], np.int32)
-        if ids.min() < 0 or len(ids) > self._executable.layout.context:
+        if len(ids) > self._executable.layout.context:
             return 0
         with self._lock:
             return len(ids) - max((each.useful(ids, last=True) for each in self._all().values()), default=0)
@@ -189,20 +214,33 @@ class StateStore:
             return
         sequence = conversation.sequence
         name = f"{self._stem}-{hashlib.sha256(sequence.ids.tobytes()).hexdigest()[:16]}{SUFFIX}"
-        saved_session.save(self._folder / name, conversation, self._facts, sync=False)
+        chunks = saved_pages.save(self._folder / name, conversation, self._facts, self._shareable(sequence, name))
         with self._lock:
             known, ids = self._all(), np.frombuffer(sequence.ids[:], np.int32)
-            shorter = [
+            known[name], self._chunks[name] = sequence, chunks
+            shorter = {
                 other
                 for other, each in known.items()
                 if other != name and each.common_prefix(ids) == len(each) and sequence.can_truncate(len(each))
-            ]
-            known[name] = sequence
-            known.move_to_end(name)
-            shorter += [other for other in known if other not in shorter][: max(0, len(known) - len(shorter) - MOST_FILES)]
-        for other in shorter:
+            }
+            while parts := {each for other in known if other not in shorter for each in self._needed(other)} & shorter:
+                shorter -= parts
+            self._used(name)
+            others = [other for other in known if other not in shorter]
+        for other in (*shorter, *others[: max(0, len(others) - MOST_FILES)]):
             self._drop(other)
         self._prune(name)
+
+    def _shareable(self, sequence: Sequence, name: str) -> dict[str, Chunk]:
+        """Chunks of other files that a new one need not have, by their digests: none where it would need too many files."""
+        ids, found = np.frombuffer(sequence.ids[:], np.int32), dict[str, Chunk]()
+        with self._lock:
+            alike = [other for other, each in self._all().items() if other != name and each.common_prefix(ids) >= LEAST]
+            for other in alike:
+                found.update((chunk.digest, chunk) for chunk in self._chunks[other])
+        files = {chunk.file for chunk in found.values()}
+        there = {each for each in files if (self._folder / each).exists()}
+        return {digest: chunk for digest, chunk in found.items() if chunk.file in there} if len(files) < MOST_PARTS else {}
 
     def _prune(self, keep: str) -> None:
         """Delete the files that were used longest ago until the others fit into the budget."""

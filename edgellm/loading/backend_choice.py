@@ -15,7 +15,7 @@ from edgellm.memory.kv_types import check_kv_type
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A back end, and why it was taken if "auto" had a choice."""
+    """A back end, and why "auto" chose it."""
 
     backend: Backend
     note: str = ""
@@ -37,7 +37,7 @@ def kv_types(backend: str, asked: str | None) -> tuple[str, ...]:
 
 
 def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, kv_type: str) -> Place:
-    """Where the model goes. Nothing of an accelerator is imported but where it belongs, or on request."""
+    """The back end for a model. Nothing of an accelerator is imported but where it belongs, or on request."""
     if backend != "auto":
         return Place(find(backend))
     cpu = find("cpu")

@@ -12,10 +12,10 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_documents, plan_memory
 
 DEFAULT_CONTEXT = 4096  # or what the model was trained for, where that is less: always tried
-LONGEST_CONTEXT = 131072  # that is taken unasked
+LONGEST_CONTEXT = 131072  # the longest that is chosen automatically
 SHARE = 4  # a longer context than the default may take this part of the free memory
 MOST_SINKS = 2**20
-SMALLEST_CONTEXT = 512  # of those that are taken unasked
+SMALLEST_CONTEXT = 512  # of those that are chosen automatically
 SHORTEST_STEP = 512  # tokens of a step of documents, at most: fewer would read the weights too often
 
 

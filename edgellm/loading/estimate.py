@@ -24,16 +24,17 @@ AMPLE_WORK = 512 << 20  # more than work buffers and the rest take, of one conve
 @dataclass(frozen=True, slots=True)
 class Need:
     """Bytes that a model holds when its context is full: weights that each token reads, keys and values of all conversations, work
-    buffers, the rest."""
+    buffers, the rest; the image encoder beside it."""
 
     weights: int
     kv: int
     work: int
     base: int
+    projector: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.work + self.base
+        return self.weights + self.kv + self.work + self.base + self.projector
 
     @property
     def allocated(self) -> int:

@@ -18,7 +18,6 @@ from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.engine import Engine
-from edgellm.engine.state_store import StateStore
 from edgellm.errors import NotEnoughMemory, OptionError, OptionValue
 from edgellm.folders import is_off
 from edgellm.formats.gguf import GGUFFile
@@ -28,9 +27,8 @@ from edgellm.loading import backend_choice, estimate, weight_memory
 from edgellm.loading import context as contexts
 from edgellm.loading.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
 from edgellm.loading.backend_choice import Place
-from edgellm.loading.image_encoder import ImageEncoder
-from edgellm.loading.loaded import LoadedModel, ModelInfo, Vision
-from edgellm.loading.projector import open_encoder, vision_of
+from edgellm.loading.loaded import Encoders, LoadedModel, ModelInfo
+from edgellm.loading.projector import open_encoders, projector_of
 from edgellm.loading.tokenizing import BackgroundTokenizer
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sizes import kv_bytes
@@ -39,7 +37,6 @@ from edgellm.ops.pool import POOLINGS
 from edgellm.options.loading import PARALLEL, POOLING, QUEUE
 from edgellm.options.table import TABLE
 from edgellm.passes import optimise
-from edgellm.passes.images import with_images
 from edgellm.sampling import model_defaults
 from edgellm.weights import WeightStore
 
@@ -120,13 +117,13 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
         keys = Keys(gguf)
         choices = _choices(gguf, options, keys.context_length)
         context, kv_type = choices[0]
-        encoder, why_not = open_encoder(path, keys.n_embd, options.mmproj, options.threads)
-        if encoder is not None:
+        encoders, why_not = open_encoders(path, keys.n_embd, options.mmproj, options.threads)
+        for encoder in encoders.all:
             opened.callback(encoder.close)
         try:
             for context, kv_type in choices:
                 try:
-                    setup = _setup(gguf, options, encoder, context, kv_type)
+                    setup = _setup(gguf, options, encoders, context, kv_type)
                     break
                 except (NotEnoughMemory, OptionError):
                     if (context, kv_type) == choices[-1]:
@@ -135,7 +132,7 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
             usual = next(choice for choice in choices if options.context is not None or choice[0] <= contexts.DEFAULT_CONTEXT)
             if choices.index((context, kv_type)) > choices.index(usual):
                 notes.append(f"memory is short: the context has {context} tokens, keys and values in {kv_type}")
-            loaded = _prepare(gguf, options, setup, encoder, "; ".join(notes), opened)
+            loaded = _prepare(gguf, options, setup, encoders, "; ".join(notes), opened)
         except MemoryError as error:  # with force; else it is refused before
             raise NotEnoughMemory(
                 f"{path.name} with a context of {context} tokens needs more memory than the system gives "
@@ -154,37 +151,53 @@ def _choices(gguf: GGUFFile, options: LoadOptions, trained: int) -> list[tuple[i
     return contexts.choices(options.context, options.sinks, trained, kinds)
 
 
-def _setup(gguf: GGUFFile, options: LoadOptions, encoder: ImageEncoder | None, context: int, kv_type: str) -> Setup:
+def _setup(gguf: GGUFFile, options: LoadOptions, encoders: Encoders, context: int, kv_type: str) -> Setup:
     """Raises NotEnoughMemory or OptionError where memory is too small for this context."""
     keys, graph = load_graph(gguf, context)
-    if encoder is not None:
-        graph = with_images(graph, encoder.n_out // keys.n_embd - 1, rope_axes(gguf))
+    if encoders.all:
+        from edgellm.passes.images import with_images
+
+        levels = encoders.width // keys.n_embd - 1
+        if levels > keys.n_layers:
+            raise OptionError(
+                f"the projector beside {Path(gguf.path).name} adds rows after {levels} layers, and the model has {keys.n_layers}; "
+                "give the projector that was made for it."
+            )
+        graph = with_images(graph, levels, rope_axes(gguf))
     copied, parallel = not options.mmap, options.parallel
     place = backend_choice.place(options.backend, gguf, graph, context, options.sinks, kv_type)
     weight_memory.check(place.backend, copied=copied, locked=options.mlock)
     layout = _memory(graph, place, context, kv_type, keys.context_length, options)
-    if encoder is not None and encoder.spec.both_ways:  # so that logits can be those of a whole image
+    if encoders.image is not None and encoders.image.spec.both_ways:  # so that logits can be those of a whole image
         layout = replace(layout, outputs=layout.chunk)
     kv = kv_bytes(layout, kv_type)
     if options.context is None and context > contexts.DEFAULT_CONTEXT:
         _check_long(place, parallel * kv, context)
     optimised = optimise(graph, layout.with_sinks, adapted=bool(options.adapters))
     backend_options = BackendOptions(kv_type, options.threads, options.threads_batch, parallel)
-    ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv, copied=copied)
+    ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv + encoders.file_bytes, copied=copied)
     if not (options.force or ample):
         needed = estimate.need(place.backend, gguf, optimised, layout, backend_options, copied=copied)
-        if encoder is not None:
-            needed = replace(needed, base=needed.base + encoder.file_bytes)
+        needed = replace(needed, projector=_of_encoders(encoders, options.threads))
         estimate.check(needed, context, gguf.path)
     return Setup(keys, optimised, graph, place, layout, backend_options, context, kv_type)
 
 
-def _prepare(
-    gguf: GGUFFile, options: LoadOptions, setup: Setup, encoder: ImageEncoder | None, notes: str, opened: ExitStack
-) -> LoadedModel:
+def _of_encoders(encoders: Encoders, threads: int | None) -> int:
+    """Bytes of the projector files, and of the work for a picture."""
+    if encoders.image is None:
+        return encoders.file_bytes
+    from edgellm.loading.image_encoder import memory_of
+
+    return max(memory_of(encoders.image.path, threads), encoders.image.file_bytes) + encoders.file_bytes - encoders.image.file_bytes
+
+
+def _prepare(gguf: GGUFFile, options: LoadOptions, setup: Setup, encoders: Encoders, notes: str, opened: ExitStack) -> LoadedModel:
     """Weights, tokenizer and executable; `opened` closes them where one fails."""
     keys, graph, backend = setup.keys, setup.graph, setup.place.backend
     defaults = model_defaults(gguf.metadata, gguf.path)
+    for encoder in encoders.all:
+        encoder.backend = backend
     backend.start()
     weight_memory.hold(gguf, copied=not options.mmap, locked=options.mlock, progress=options.progress)
     tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
@@ -196,7 +209,7 @@ def _prepare(
     executable = backend.prepare(graph, weights, setup.layout, setup.backend_options, options.progress)
     opened.callback(executable.close)
     tokenizer.check()
-    info = _info(gguf, setup, graph, executable, tokenizer, sinks=options.sinks, place=notes, vision=vision_of(encoder))
+    info = _info(gguf, setup, graph, executable, tokenizer, sinks=options.sinks, place=notes, encoders=encoders)
     engine = Engine(
         executable,
         weights,
@@ -206,12 +219,18 @@ def _prepare(
         queue=options.queue,
         state_bytes=info.kv_bytes,
     )
-    by_axes = encoder is not None and bool(rope_axes(gguf))
-    loaded = LoadedModel(engine, weights, info, gguf.metadata, tokenizer, adapters, encoder, keys.causal, by_axes, defaults)
+    by_axes = bool(encoders.all) and bool(rope_axes(gguf))
+    loaded = LoadedModel(engine, weights, info, gguf.metadata, tokenizer, adapters, encoders, keys.causal, by_axes, defaults)
     saved_bytes = 0 if is_off() else bytes_of(options.prefix_cache or "off") or 0
     if saved_bytes and not (graph.embeds or executable.runs_ahead):
-        written = os.stat(gguf.path)
-        identity = {**loaded.facts(), "file": [gguf.nbytes, written.st_size, written.st_mtime_ns]}
+        from edgellm.engine.state_store import StateStore
+
+        files = [gguf.path, *sorted({encoder.path for encoder in encoders.all})]
+        identity = {
+            **loaded.facts(),
+            "bytes": gguf.nbytes,
+            "files": [[(found := os.stat(path)).st_size, found.st_mtime_ns] for path in files],
+        }
         engine.core.cache.store = StateStore(executable, saved_bytes, identity, info.n_vocab)
     return loaded
 
@@ -265,7 +284,7 @@ def _info(
     *,
     sinks: int,
     place: str,
-    vision: Vision | None,
+    encoders: Encoders,
 ) -> ModelInfo:
     keys = setup.keys
     by_type: dict[str, int] = {}
@@ -295,6 +314,7 @@ def _info(
         pooling=pooling_of(keys) or "",
         embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,
         has_tokenizer=tokenizer.exists,
-        vision=vision,
+        vision=projector_of(encoders.image),
+        audio=projector_of(encoders.audio),
         has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack  # Any: metadata holds values of many types
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack  # Any: metadata holds values of many types
 
 from edgellm.chat import ChatTemplate, find_template, template_variants
 from edgellm.engine.conversation import Conversation
@@ -15,23 +15,50 @@ from edgellm.engine.engine import Engine
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import ModelClosed, OptionError
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
-from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts
 from edgellm.sampling import ResolvedOptions, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
 from edgellm.weights import WeightStore
 
+if TYPE_CHECKING:
+    from edgellm.loading.audio_encoder import AudioEncoder
+    from edgellm.loading.encoder import MediaEncoder
+    from edgellm.loading.image_encoder import ImageEncoder
+
 RECALLED = 64  # tokens: fewer are computed as fast as they are read from a file
 LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as long as its vocabulary
 
 
-class Vision(NamedTuple):
-    """The projector of a model that takes images."""
+class Projector(NamedTuple):
+    """The projector of a model that takes images or audio."""
 
     path: Path
     projector_type: str
     file_bytes: int
-    width: int  # of a row of `embed_image`
+    width: int  # of a row of `embed_image`, `embed_audio`
+
+
+class Encoders(NamedTuple):
+    """Those of a model that takes images, audio, or both."""
+
+    image: ImageEncoder | None = None
+    audio: AudioEncoder | None = None
+
+    @property
+    def all(self) -> list[MediaEncoder]:
+        return [encoder for encoder in self if encoder is not None]
+
+    @property
+    def width(self) -> int:
+        """Of the rows that go to the model, those for inner layers included."""
+        return max(encoder.n_out for encoder in self.all)
+
+    @property
+    def file_bytes(self) -> int:
+        return sum({encoder.path: encoder.file_bytes for encoder in self.all}.values())
+
+
+NO_ENCODERS = Encoders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +87,8 @@ class ModelInfo:
     pooling: str = ""  # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
     embedding: int = 0  # values of a text's vector, or labels of a reranker
     pinned: int = 0  # tokens at the beginning of a chat that may stay; the sinks, or more of them
-    vision: Vision | None = None  # the projector, of a model that takes images
+    vision: Projector | None = None  # of a model that takes images
+    audio: Projector | None = None  # of a model that takes audio, often in the same file
     place: str = ""  # why "auto" took this back end, in one line; "" where it had no choice
 
 
@@ -74,7 +102,7 @@ class LoadedModel:
     metadata: Mapping[str, Any]
     background_tokenizer: BackgroundTokenizer
     adapters: AdapterSets | None = None
-    encoder: ImageEncoder | None = None
+    encoders: Encoders = NO_ENCODERS
     causal: bool = True  # False: of encoders, whose tokens see the whole text
     turns_by_axes: bool = False  # rotary positions are those of rows and columns in images
     sampling_defaults: Mapping[str, int | float] | None = None
@@ -181,5 +209,5 @@ class LoadedModel:
         self.engine.cancel(running=True)
         self.background_tokenizer.wait()
         self.engine.close()
-        if self.encoder is not None:
-            self.encoder.close()
+        for encoder in self.encoders.all:
+            encoder.close()

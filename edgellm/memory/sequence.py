@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.memory.layout import MemoryClass, MemoryLayout
+from edgellm.memory.pictures import Pictures
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateRing, StateSlots
 
 Spans = npt.NDArray[np.int32]  # (T, 4): slot, visible sinks, first window slot, window length
@@ -20,22 +21,24 @@ class Ring:
 
     A token at position p sees those kept, 0..min(kept, p + 1) - 1, and the positions max(kept, p - window + 1)..p; of a chunked
     class, which keeps none, those from p - p % window on.
-    Resident ring positions are always one run that ends at the newest token; `oldest` is where it starts.
+    Resident ring positions are always one run that ends at the newest token; `oldest` is where it starts. Tokens before `floor`
+    that are not kept were skipped: none sees them.
     """
 
-    __slots__ = ("chunked", "kept", "oldest", "ring", "sinks", "window")
+    __slots__ = ("chunked", "floor", "kept", "oldest", "ring", "sinks", "window")
 
     def __init__(self, memory: MemoryClass, kept: int | None = None) -> None:
         """`kept`: how many of the first tokens stay, None for as many as the class has it."""
         self.sinks, self.ring, self.chunked = memory.sinks, memory.ring, memory.chunked
         self.kept = memory.kept if kept is None else kept
         self.window = memory.window + memory.kept - self.kept
-        self.oldest = self.kept
+        self.oldest = self.floor = self.kept
 
     def keep(self, kept: int) -> None:
         """Let another number of first tokens stay; only while no more are there."""
         if self.sinks:
             self.window, self.kept, self.oldest = self.window + self.kept - kept, kept, kept
+            self.floor = kept
 
     def slot(self, position: int) -> int:
         """The slot that holds `position`."""
@@ -47,9 +50,9 @@ class Ring:
 
     def place(self, start: int, n: int) -> Spans:
         """Spans (n, 4) int32 of the tokens at positions start..start + n - 1, n at most the layout's chunk."""
-        sinks, kept, window, ring = self.sinks, self.kept, self.window, self.ring
+        sinks, kept, window, ring, floor = self.sinks, self.kept, self.window, self.ring, self.floor
         position = np.arange(start, start + n, dtype=np.int64)
-        first = position - position % window if self.chunked else np.maximum(position - (window - 1), kept)
+        first = np.maximum(position - position % window if self.chunked else position - (window - 1), floor)
         spans = np.empty((n, 4), np.int32)
         spans[:, 0] = np.where(position < kept, position, sinks + (position - kept) % ring)
         spans[:, 1] = np.minimum(position + 1, kept)
@@ -63,7 +66,7 @@ class Ring:
         if position < kept:
             out[0] = (position, position + 1, sinks, 0)
             return
-        first = position - position % window if self.chunked else max(kept, position - window + 1)
+        first = max(self.floor, position - position % window if self.chunked else position - window + 1)
         out[0] = (sinks + (position - kept) % ring, kept, sinks + (first - kept) % ring, position - first + 1)
 
     def reserve(self, end: int) -> None:
@@ -78,6 +81,11 @@ class Ring:
     def truncate(self, length: int) -> None:
         """Forget the positions from `length` on; only where `can_truncate(length)`."""
         self.oldest = min(self.oldest, max(self.kept, length))
+        self.floor = min(self.floor, self.oldest)
+
+    def skip(self, start: int, exact: int) -> None:
+        """Compute next the position `start`, without those before it. From `exact` on, keys are what they would be with them."""
+        self.floor, self.oldest = start, exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ class Sequence:
         used = {index for _, _, index in layout.kv}
         self._limits = tuple(ring for index, ring in enumerate(self._rings) if index in used)
         self._states = StateRing(layout.rolling, layout.snapshots) if layout.state_slots else None
+        self._pictures = Pictures()
         spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
         self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
@@ -112,6 +121,7 @@ class Sequence:
         """One that holds `ids`, of which each class's ring has what came since `oldest`, with these states: see the properties."""
         sequence = cls(layout, kept)
         sequence.ids = ids[:]
+        sequence._pictures = Pictures(np.array(ids, np.int32))
         for ring, position in zip(sequence._rings, oldest, strict=True):
             ring.oldest = position
         sequence._states = states
@@ -139,10 +149,15 @@ class Sequence:
     @property
     def evicted(self) -> int:
         """Tokens that full layers no longer see; recurrent layers forget in their own way."""
-        return max(0, len(self.ids) - self.layout.context) if self._limits else 0
+        n, context = len(self.ids), self.layout.context
+        if not self._limits or n <= context:
+            return 0
+        first, kept = self._pictures.after(n - context + self.kept, self.kept, n - 1)
+        return first - kept
 
-    def place(self, n: int) -> Placement:
-        """Reserve the slots of the next `n` tokens (1..chunk). For n = 1 the arrays are reused by the next call.
+    def place(self, n: int, tokens: npt.NDArray[np.int32] | None = None) -> Placement:
+        """Reserve the slots of the next `n` tokens (1..chunk). For n = 1 the arrays are reused by the next call. `tokens` (n,): the
+        ids, where rows of images may be among them.
 
         The sequence is as long as before until `extend`: a step that fails in between leaves it usable.
         """
@@ -156,10 +171,29 @@ class Sequence:
             one.sink_positions[0] = min(start, limit)
             for ring, out in zip(self._rings, one.spans, strict=True):
                 ring.place_one(start, out)
+            if start > limit and self._pictures.extents:
+                self._leave_pictures(one.spans[0], one.positions, self._pictures)
             return one if self._states is None else replace(one, state_slots=slots)
         positions = np.arange(start, start + n, dtype=np.int64)
         spans = tuple(ring.place(start, n) for ring in self._rings)
+        if start + n > limit + 1:
+            pictures = self._pictures
+            if tokens is not None and (tokens < 0).any():
+                pictures = pictures.copy()
+                pictures.extend(tokens, start)
+            if pictures.extents:
+                self._leave_pictures(spans[0], positions, pictures)
         return Placement(positions, np.minimum(positions, limit), spans, slots)
+
+    def _leave_pictures(self, spans: Spans, positions: npt.NDArray[np.int64], pictures: Pictures) -> None:
+        """Let no token see a part of a picture whose other part was evicted."""
+        ring = self._rings[0]
+        for span, position in zip(spans, positions.tolist(), strict=True):
+            first = position - int(span[3]) + 1
+            if first > ring.kept:
+                left, seen = pictures.after(first, ring.kept, position)
+                if (left, seen) != (first, ring.kept):
+                    span[1:] = seen, ring.sinks + (left - ring.kept) % ring.ring, position - left + 1
 
     def looking_around(self, place: Placement, behind: npt.NDArray[np.int64], ahead: npt.NDArray[np.int64]) -> Placement:
         """The same, but each token sees so many tokens (T,) of its step before it and after it, however short its window is."""
@@ -178,9 +212,29 @@ class Sequence:
 
     def extend(self, tokens: npt.NDArray[np.int32]) -> None:
         """Append tokens (n,) whose keys and states have been written to the slots that `place` gave."""
+        if len(tokens) > 1 or tokens[0] < 0:
+            self._pictures.extend(tokens, len(self.ids))
         self.ids.frombytes(tokens.tobytes())
         if self._states is not None:
             self._states.extend()
+
+    def skip(self, ids: array[int]) -> int:
+        """Append tokens of `ids`, which continue the sequence, that need not be computed. Returns how many.
+
+        They are evicted before the end of `ids`, and so far from it that nothing reaches it through any of the layers: one brings
+        it forward by less than its window. What comes after them is bit for bit the same. Recurrent states carry all tokens on.
+        """
+        length, layout = len(self.ids), self.layout
+        if self._states is not None or layout.documents or length < self.kept or not self._limits:
+            return 0
+        reach = sum(self._rings[index].window for _, _, index in layout.kv)
+        exact = len(ids) - max(ring.ring for ring in self._limits)
+        if exact - reach < length + layout.chunk:
+            return 0
+        self.ids.extend(ids[length : exact - reach])
+        for ring in self._rings:
+            ring.skip(exact - reach, exact)
+        return exact - reach - length
 
     def keep(self, kept: int) -> None:
         """Change how many of the first tokens stay; only while no more tokens are there than stay either way."""
@@ -239,6 +293,7 @@ class Sequence:
         """Cut back to the first `length` tokens; only where `can_truncate(length)`."""
         assert self.can_truncate(length), f"cannot cut {len(self.ids)} tokens back to {length}"
         del self.ids[length:]  # first: interrupted here, the rings only promise too little
+        self._pictures.truncate(length)
         for ring in self._rings:
             ring.truncate(length)
         if self._states is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from edgellm.graph import Graph, Node, Rows, Value
 Array: TypeAlias = npt.NDArray[np.float32]
 Positions: TypeAlias = npt.NDArray[np.int64]
 Effect = Literal[None, "read", "write", "update"]
-Role = Literal["matrix", "vector", "table", "experts", "heads"]
+Role = Literal["matrix", "vector", "table", "experts", "heads", "transposed"]
 Inputs: TypeAlias = Sequence[Node]  # the nodes whose values a node takes
 Faults: TypeAlias = Iterator[str]
 
@@ -27,7 +27,7 @@ class GraphError(ValueError):
 @dataclass(frozen=True, slots=True)
 class WeightUse:
     """A weight that a node needs. `role`: a matrix is multiplied with whole, of a table single rows are looked up;
-    experts and heads are a matrix for each.
+    experts and heads are a matrix for each. A transposed matrix has a column for each output.
 
     `active`: the part of its bytes that computing one token reads, on average.
     """
@@ -50,6 +50,12 @@ class Patches:
     grids: Positions  # (T, 2): rows and columns of that grid
     windows: Positions  # (T,): the window that it belongs to; those of a window follow each other
     outputs: Positions  # (R,): the first of the patches that become each row that leaves the encoder
+    queries: int = 0  # of the rows at the end, which no row sees; their places are (-1, -1 - number)
+
+    def part(self, first: int, end: int) -> Patches:
+        """Those of some rows."""
+        rows, mine = slice(first, end), (self.outputs >= first) & (self.outputs < end)
+        return Patches(self.pixels[rows], self.places[rows], self.grids[rows], self.windows[rows], self.outputs[mine] - first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,16 @@ def no_weights(node: Node, inputs: Inputs) -> Uses:
     return ()
 
 
+def vectors(names: Iterable[str], *shape: int) -> Uses:
+    """Weights of one shape that are not multiplied as a matrix is."""
+    return tuple(WeightUse(name, shape, "vector") for name in names)
+
+
+def of_columns(node: Node, inputs: Inputs) -> Uses:
+    """Weights with a number for each column of the result."""
+    return vectors(node.weights, node.n)
+
+
 def integer(node: Node, attr: str, *, least: int = 1) -> int:
     """An attribute that must be an integer. Raises GraphError."""
     value = node.attrs[attr]
@@ -146,7 +162,7 @@ class OpSpec:
     name: str
     reference: Callable[..., Array]
     inputs: tuple[int, ...] = (1,)  # allowed numbers of inputs
-    attrs: frozenset[str] = frozenset()
+    attrs: Set[str] = frozenset()
     check: Check = same_length
     weights: Callable[[Node, Sequence[Node]], tuple[WeightUse, ...]] = no_weights
     weight_counts: tuple[int, ...] = (0,)

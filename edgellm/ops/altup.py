@@ -75,7 +75,7 @@ def _sparse_relu(run: Run, node: Node, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("mix", _mix, (2, 3), frozenset({"parts", "offset", "first"}), _check_mix, by_rows=True),
-    OpSpec("rescale", _rescale, (2,), frozenset({"groups", "floor"}), _check_rescale, by_rows=True),
-    OpSpec("sparse_relu", _sparse_relu, attrs=frozenset({"deviations"}), by_rows=True),
+    OpSpec("mix", _mix, (2, 3), {"parts", "offset", "first"}, _check_mix, by_rows=True),
+    OpSpec("rescale", _rescale, (2,), {"groups", "floor"}, _check_rescale, by_rows=True),
+    OpSpec("sparse_relu", _sparse_relu, attrs={"deviations"}, by_rows=True),
 )

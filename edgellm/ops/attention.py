@@ -148,6 +148,8 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     elif spec.window is not None:
         reach = run.positions[:, None] % spec.window + 1 if spec.chunked else spec.window
         seen &= distance < reach if spec.causal else abs(distance) <= spec.window // 2
+    if run.patches is not None and run.patches.queries:
+        seen[:, -run.patches.queries :] = False
     if run.given is not None and run.given.images is not None:
         images = run.given.images
         seen |= (images[:, None] == images[None, :]) & (images >= 0)
@@ -202,12 +204,12 @@ def weighted(
 
 
 OPS = (
-    OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
+    OpSpec("kv_write", _write, (1, 2), {"state"}, _check_write, effect="write"),
     OpSpec(
         "attend",
         _attend,
         (1, 2),
-        frozenset({"state", "n_heads", "scale", "softcap", "max_bias", "buckets"}),
+        {"state", "n_heads", "scale", "softcap", "max_bias", "buckets"},
         _check_attend,
         _attend_weights,
         (0, 1),

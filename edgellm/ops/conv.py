@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, vectors
 
 
 # --- causal_conv ------------------------------------------------------------------------------------------------------
@@ -26,8 +26,7 @@ def _check(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 
 def _weights(node: Node, inputs: Inputs) -> Uses:
-    bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], (node.n, integer(node, "size")), "vector"), *bias)
+    return (WeightUse(node.weights[0], (node.n, integer(node, "size")), "vector"), *vectors(node.weights[1:], node.n))
 
 
 def _reference(run: Run, node: Node, x: Array) -> Array:
@@ -37,4 +36,4 @@ def _reference(run: Run, node: Node, x: Array) -> Array:
     return y + run.weight(node.weights[1]) if len(node.weights) == 2 else y
 
 
-OPS = (OpSpec("causal_conv", _reference, (1,), frozenset({"state", "size"}), _check, _weights, (1, 2), effect="update"),)
+OPS = (OpSpec("causal_conv", _reference, (1,), {"state", "size"}, _check, _weights, (1, 2), effect="update"),)

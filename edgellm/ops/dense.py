@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, of_columns, same_length, vectors
 
 ONE = np.float32(1.0)
 
@@ -80,8 +80,7 @@ def _check_matmul(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 
 def _matmul_weights(node: Node, inputs: Inputs) -> Uses:
-    bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], (node.n, inputs[0].n), "matrix"), *bias)
+    return (WeightUse(node.weights[0], (node.n, inputs[0].n), "matrix"), *vectors(node.weights[1:], node.n))
 
 
 def _matmul(run: Run, node: Node, x: Array, residual: Array | None = None) -> Array:
@@ -151,7 +150,7 @@ def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False, of_weight: 
 
 
 def _scaled_by_weights(node: Node, inputs: Inputs) -> Uses:
-    return (WeightUse(node.weights[0], (1 if node.attrs["one"] else node.n,), "vector"),)
+    return vectors(node.weights, 1 if node.attrs["one"] else node.n)
 
 
 def _scaled_by(run: Run, node: Node, x: Array) -> Array:
@@ -162,10 +161,6 @@ def _scaled_by(run: Run, node: Node, x: Array) -> Array:
 def add_bias(g: Builder, x: Value, name: str) -> Value:
     """x plus the weight `name` (row length of x)."""
     return g.emit("add_bias", (x,), g.n(x), (name,))
-
-
-def _bias_weights(node: Node, inputs: Inputs) -> Uses:
-    return (WeightUse(node.weights[0], (node.n,), "vector"),)
 
 
 def _add_bias(run: Run, node: Node, x: Array) -> Array:
@@ -212,6 +207,11 @@ def _relu(x: Array) -> Array:
     return np.maximum(x, np.float32(0.0))
 
 
+def _hard_sigmoid(x: Array) -> Array:
+    y: Array = np.clip((x + np.float32(3.0)) * np.float32(1 / 6), np.float32(0.0), ONE)
+    return y
+
+
 def _relu_squared(x: Array) -> Array:
     return np.square(np.maximum(x, np.float32(0.0)))
 
@@ -229,6 +229,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": _tanh,
     "relu": _relu,
     "sigmoid": _sigmoid,
+    "hard_sigmoid": _hard_sigmoid,
     "softplus": _rows_softplus,
 }
 GATES_OF_PRODUCTS = ("silu", "gelu")  # activations of a gate that a product can apply where it is computed
@@ -355,22 +356,22 @@ def _check_select(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 
 OPS = (
-    OpSpec("embed", _embed, (0,), frozenset({"source", "rows"}), _check_embed, _embed_weights, (1,), rows="T"),
+    OpSpec("embed", _embed, (0,), {"source", "rows"}, _check_embed, _embed_weights, (1,), rows="T"),
     OpSpec("matmul", _matmul, (1, 2), check=_check_matmul, weights=_matmul_weights, weight_counts=(1, 2)),
-    OpSpec("matmul_glu", _matmul_glu, (2,), frozenset({"act"}), _check_matmul_glu, _matmul_weights, (1, 2)),
+    OpSpec("matmul_glu", _matmul_glu, (2,), {"act"}, _check_matmul_glu, _matmul_weights, (1, 2)),
     OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
-    OpSpec("scale", _scale, attrs=frozenset({"value"})),
-    OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one", "of_weight"}), weights=_scaled_by_weights, weight_counts=(1,)),
-    OpSpec("add_bias", _add_bias, weights=_bias_weights, weight_counts=(1,)),
+    OpSpec("scale", _scale, attrs={"value"}),
+    OpSpec("scaled_by", _scaled_by, attrs={"one", "of_weight"}, weights=_scaled_by_weights, weight_counts=(1,)),
+    OpSpec("add_bias", _add_bias, weights=of_columns, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
-    OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu, fuse=_fuse_product),
-    OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
-    OpSpec("clamp", _clamp, attrs=frozenset({"limit"})),
-    OpSpec("at_least", lambda run, node, x: np.maximum(x, np.float32(number(node, "limit"))), attrs=frozenset({"limit"})),
-    OpSpec("at_most", lambda run, node, x: np.minimum(x, np.float32(number(node, "limit"))), attrs=frozenset({"limit"})),
-    OpSpec("xielu", _xielu, attrs=frozenset({"alpha_p", "alpha_n", "beta", "eps"})),
-    OpSpec("head_columns", _head_columns, attrs=frozenset({"heads", "start", "stop"}), check=_check_head_columns),
-    OpSpec("softcap", _softcap, attrs=frozenset({"cap"})),
+    OpSpec("glu", _glu, (2,), {"act"}, _check_glu, fuse=_fuse_product),
+    OpSpec("slice", _slice, attrs={"start", "stop"}, check=_check_slice, is_view=True),
+    OpSpec("clamp", _clamp, attrs={"limit"}),
+    OpSpec("at_least", lambda run, node, x: np.maximum(x, np.float32(number(node, "limit"))), attrs={"limit"}),
+    OpSpec("at_most", lambda run, node, x: np.minimum(x, np.float32(number(node, "limit"))), attrs={"limit"}),
+    OpSpec("xielu", _xielu, attrs={"alpha_p", "alpha_n", "beta", "eps"}),
+    OpSpec("head_columns", _head_columns, attrs={"heads", "start", "stop"}, check=_check_head_columns),
+    OpSpec("softcap", _softcap, attrs={"cap"}),
     OpSpec("select", lambda run, node, x: x, check=_check_select, rows="R"),
 )

@@ -70,13 +70,8 @@ def _head_scale(run: Run, node: Node, x: Array, factors: Array) -> Array:
 
 OPS = (
     OpSpec(
-        "head_matmul",
-        _head_matmul,
-        attrs=frozenset({"heads"}),
-        check=_check_head_matmul,
-        weights=_head_matmul_weights,
-        weight_counts=(1,),
+        "head_matmul", _head_matmul, attrs={"heads"}, check=_check_head_matmul, weights=_head_matmul_weights, weight_counts=(1,)
     ),
     OpSpec("head_scale", _head_scale, (2,), check=_check_head_scale),
-    OpSpec("join", _join, (2,), frozenset({"heads", "shared"}), _check_join),
+    OpSpec("join", _join, (2,), {"heads", "shared"}, _check_join),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, integer, number, same_length, vectors
 from edgellm.ops.dense import ONE
 from edgellm.ops.scan import check_state, softplus
 
@@ -24,7 +24,7 @@ def _check_decays(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 def _decays_weights(node: Node, inputs: Inputs) -> Uses:
     rates, steps = node.weights
-    return WeightUse(rates, (integer(node, "heads"), 1), "vector"), WeightUse(steps, (node.n,), "vector")
+    return (*vectors([rates], integer(node, "heads"), 1), *vectors([steps], node.n))
 
 
 def _decays(run: Run, node: Node, x: Array) -> Array:
@@ -68,6 +68,6 @@ def _kda(run: Run, node: Node, q: Array, k: Array, v: Array, decay: Array, beta:
 
 
 OPS = (
-    OpSpec("decays", _decays, attrs=frozenset({"heads"}), check=_check_decays, weights=_decays_weights, weight_counts=(2,)),
-    OpSpec("kda", _kda, (5,), frozenset({"state", "heads", "eps"}), _check_kda, effect="update"),
+    OpSpec("decays", _decays, attrs={"heads"}, check=_check_decays, weights=_decays_weights, weight_counts=(2,)),
+    OpSpec("kda", _kda, (5,), {"state", "heads", "eps"}, _check_kda, effect="update"),
 )

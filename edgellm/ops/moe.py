@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, of_columns, same_length, vectors
 from edgellm.ops.dense import ACTIVATIONS, ONE
 
 Gating = Literal["softmax", "sigmoid", "sparsemixer"]
@@ -65,10 +65,6 @@ def _check_topk(node: Node, inputs: Inputs, graph: Graph) -> Faults:
         yield "mixes two experts, of no groups and without a bias"
     if node.n % groups or used > groups or groups > MAX_GROUPS or not k <= node.n // groups * used:
         yield f"cannot take {k} of {node.n} experts from {used} of {groups} groups"
-
-
-def _topk_weights(node: Node, inputs: Inputs) -> Uses:
-    return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
 
 
 def _topk(run: Run, node: Node, logits: Array) -> Array:
@@ -136,8 +132,8 @@ def _check_expert_matmul(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 
 def _expert_weights(node: Node, n_experts: int, rows: int, columns: int, share: float) -> Uses:
-    bias = (WeightUse(name, (n_experts, rows), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], (n_experts, rows, columns), "experts", share / n_experts), *bias)
+    matrices = WeightUse(node.weights[0], (n_experts, rows, columns), "experts", share / n_experts)
+    return (matrices, *vectors(node.weights[1:], n_experts, rows))
 
 
 def _expert_matmul_weights(node: Node, inputs: Inputs) -> Uses:
@@ -237,8 +233,9 @@ def _check_slot_scale(node: Node, inputs: Inputs, graph: Graph) -> Faults:
         yield f"cannot split {node.n} among {node.attrs['k']} experts"
 
 
-def _slot_scale_weights(node: Node, inputs: Inputs) -> Uses:
-    return tuple(WeightUse(name, (inputs[1].n,), "vector") for name in node.weights)
+def _of_second(node: Node, inputs: Inputs) -> Uses:
+    """Weights with a number for each column of the second input."""
+    return vectors(node.weights, inputs[1].n)
 
 
 def _slot_scale(run: Run, node: Node, x: Array, weights: Array) -> Array:
@@ -270,10 +267,6 @@ def _check_gated_by(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from same_length(node, inputs[:1], graph)
 
 
-def _gated_by_weights(node: Node, inputs: Inputs) -> Uses:
-    return (WeightUse(node.weights[0], (inputs[1].n,), "vector"),)
-
-
 def _gated_by(run: Run, node: Node, y: Array, x: Array) -> Array:
     gate = np.reciprocal(ONE + np.exp(-(x @ run.weight(node.weights[0]))))
     gated: Array = np.multiply(y, gate[:, None])
@@ -284,24 +277,16 @@ OPS = (
     OpSpec(
         "topk",
         _topk,
-        attrs=frozenset({"k", "gating", "normalise", "scale", "groups", "groups_used"}),
+        attrs={"k", "gating", "normalise", "scale", "groups", "groups_used"},
         check=_check_topk,
-        weights=_topk_weights,
+        weights=of_columns,
         weight_counts=(0, 1),
         bounded=True,
     ),
-    OpSpec(
-        "expert_matmul",
-        _expert_matmul,
-        (2,),
-        frozenset({"k", "start", "rows"}),
-        _check_expert_matmul,
-        _expert_matmul_weights,
-        (1, 2),
-    ),
-    OpSpec("expert_slots", _expert_slots, (2,), frozenset({"k", "start", "rows"}), _check_expert_slots, _expert_slots_weights),
-    OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
-    OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale, _slot_scale_weights, (0, 1)),
-    OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),
-    OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_gated_by_weights, weight_counts=(1,)),
+    OpSpec("expert_matmul", _expert_matmul, (2,), {"k", "start", "rows"}, _check_expert_matmul, _expert_matmul_weights, (1, 2)),
+    OpSpec("expert_slots", _expert_slots, (2,), {"k", "start", "rows"}, _check_expert_slots, _expert_slots_weights),
+    OpSpec("expert_sum", _expert_sum, (2, 3), {"k"}, _check_expert_sum, _expert_sum_weights, (1, 2)),
+    OpSpec("slot_scale", _slot_scale, (2,), {"k"}, _check_slot_scale, _of_second, (0, 1)),
+    OpSpec("glu_clamped", _glu_clamped, (2,), {"limit"}),
+    OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_of_second, weight_counts=(1,)),
 )

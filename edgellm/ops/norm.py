@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number, same_length
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, integer, number, same_length, vectors
 
 
 def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, own: bool | Literal["one"] = False) -> Value:
@@ -29,7 +29,7 @@ def _rms_norm_weights(node: Node, inputs: Inputs) -> Uses:
     groups = integer(node, "groups")
     one = 1 if node.attrs["own"] == "one" else node.n // groups
     shape = (groups, one) if node.attrs["own"] else (one,)
-    return tuple(WeightUse(name, shape, "vector") for name in node.weights)
+    return vectors(node.weights, *shape)
 
 
 def _rms_norm(run: Run, node: Node, x: Array) -> Array:
@@ -51,7 +51,7 @@ def layer_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int =
 def _layer_norm_weights(node: Node, inputs: Inputs) -> Uses:
     groups = integer(node, "groups")
     shape = (node.n,) if groups == 1 or node.attrs["flat"] else (groups, node.n // groups)
-    return tuple(WeightUse(name, shape, "vector") for name in node.weights)
+    return vectors(node.weights, *shape)
 
 
 def _layer_norm(run: Run, node: Node, x: Array) -> Array:
@@ -67,7 +67,7 @@ OPS = (
     OpSpec(
         "rms_norm",
         _rms_norm,
-        attrs=frozenset({"eps", "groups", "own"}),
+        attrs={"eps", "groups", "own"},
         check=_check_norm,
         weights=_rms_norm_weights,
         weight_counts=(0, 1),
@@ -76,7 +76,7 @@ OPS = (
     OpSpec(
         "layer_norm",
         _layer_norm,
-        attrs=frozenset({"eps", "groups", "flat"}),
+        attrs={"eps", "groups", "flat"},
         check=_check_norm,
         weights=_layer_norm_weights,
         weight_counts=(0, 1, 2),

@@ -44,4 +44,4 @@ def _softmax(run: Run, node: Node, x: Array) -> Array:
     return y
 
 
-OPS = (OpSpec("pool", _pool, attrs=frozenset({"rows"}), check=_check, rows="S"), OpSpec("softmax", _softmax))
+OPS = (OpSpec("pool", _pool, attrs={"rows"}, check=_check, rows="S"), OpSpec("softmax", _softmax))

@@ -76,4 +76,4 @@ def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
     return y
 
 
-OPS = (OpSpec("rope", _rope, attrs=frozenset({"rope", "heads", "positions"}), check=_check_rope, weights=_rope_weights),)
+OPS = (OpSpec("rope", _rope, attrs={"rope", "heads", "positions"}, check=_check_rope, weights=_rope_weights),)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, integer, number, of_columns, vectors
 from edgellm.ops.dense import ONE
 from edgellm.ops.scan import check_state
 
@@ -43,7 +43,7 @@ def _check_shift(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 def _shift_weights(node: Node, inputs: Inputs) -> Uses:
     parts, n = integer(node, "parts"), inputs[0].n
     shape = (n,) if len(node.weights) == parts else (parts, 1, 1, n)
-    return tuple(WeightUse(name, shape, "vector") for name in node.weights)
+    return vectors(node.weights, *shape)
 
 
 def _shift(run: Run, node: Node, x: Array, *more: Array) -> Array:
@@ -78,7 +78,7 @@ def _check_wkv6(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 def _wkv6_weights(node: Node, inputs: Inputs) -> Uses:
     heads = integer(node, "heads")
-    return tuple(WeightUse(name, (heads, node.n // heads), "vector") for name in node.weights)
+    return vectors(node.weights, heads, node.n // heads)
 
 
 def _wkv6(run: Run, node: Node, r: Array, w: Array, k: Array, v: Array) -> Array:
@@ -136,10 +136,6 @@ def _check_wkv7(node: Node, inputs: Inputs, graph: Graph) -> Faults:
     yield from check_state(node, graph, (heads, node.n // heads, node.n // heads), node.n)
 
 
-def _wkv7_weights(node: Node, inputs: Inputs) -> Uses:
-    return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
-
-
 def _sigmoid(x: Array) -> Array:
     return np.reciprocal(ONE + np.exp(-x))
 
@@ -167,7 +163,7 @@ def _wkv7(run: Run, node: Node, r: Array, w: Array, k: Array, v: Array, a: Array
 
 
 OPS = (
-    OpSpec("token_shift", _shift, (1, 2), frozenset({"state", "parts"}), _check_shift, _shift_weights, (1, 2, 5), effect="update"),
-    OpSpec("wkv6", _wkv6, (4,), frozenset({"state", "heads"}), _check_wkv6, _wkv6_weights, (0, 1), effect="update"),
-    OpSpec("wkv7", _wkv7, (5, 7), frozenset({"state", "heads", "eps"}), _check_wkv7, _wkv7_weights, (3, 5), effect="update"),
+    OpSpec("token_shift", _shift, (1, 2), {"state", "parts"}, _check_shift, _shift_weights, (1, 2, 5), effect="update"),
+    OpSpec("wkv6", _wkv6, (4,), {"state", "heads"}, _check_wkv6, _wkv6_weights, (0, 1), effect="update"),
+    OpSpec("wkv7", _wkv7, (5, 7), {"state", "heads", "eps"}, _check_wkv7, of_columns, (3, 5), effect="update"),
 )

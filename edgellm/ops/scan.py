@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
-from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, WeightUse, integer, number
+from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, integer, number, vectors
 from edgellm.ops.dense import ONE
 
 
@@ -75,7 +75,7 @@ def _check_delta_net(node: Node, inputs: Inputs, graph: Graph) -> Faults:
 
 
 def _delta_net_weights(node: Node, inputs: Inputs) -> Uses:
-    return tuple(WeightUse(name, (integer(node, "v_heads"),), "vector") for name in node.weights)
+    return vectors(node.weights, integer(node, "v_heads"))
 
 
 def _delta_net(run: Run, node: Node, qkv: Array, alpha: Array, beta: Array) -> Array:
@@ -123,7 +123,7 @@ def _ssm_scan_weights(node: Node, inputs: Inputs) -> Uses:
     heads, by_column = integer(node, "heads"), integer(node, "heads") == node.n
     a, d, *dt = node.weights
     shape, skip = ((heads, integer(node, "d_state")), (heads,)) if by_column else ((heads, 1), (heads, 1))
-    return WeightUse(a, shape, "vector"), WeightUse(d, skip, "vector"), *(WeightUse(name, (heads,), "vector") for name in dt)
+    return (*vectors([a], *shape), *vectors([d], *skip), *vectors(dt, heads))
 
 
 def _ssm_scan(run: Run, node: Node, x: Array, dt: Array, b: Array, c: Array) -> Array:
@@ -145,20 +145,11 @@ OPS = (
         "delta_net",
         _delta_net,
         (3,),
-        frozenset({"state", "k_heads", "v_heads", "dim_k", "dim_v", "grouped", "eps"}),
+        {"state", "k_heads", "v_heads", "dim_k", "dim_v", "grouped", "eps"},
         _check_delta_net,
         _delta_net_weights,
         (2,),
         effect="update",
     ),
-    OpSpec(
-        "ssm_scan",
-        _ssm_scan,
-        (4,),
-        frozenset({"state", "heads", "d_state"}),
-        _check_ssm_scan,
-        _ssm_scan_weights,
-        (2, 3),
-        effect="update",
-    ),
+    OpSpec("ssm_scan", _ssm_scan, (4,), {"state", "heads", "d_state"}, _check_ssm_scan, _ssm_scan_weights, (2, 3), effect="update"),
 )

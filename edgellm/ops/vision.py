@@ -1,4 +1,4 @@
-"""Rows of images: patches of pixels, positions on a grid, neighbours merged into one row."""
+"""Rows of images and clips: pixels or features that a step brings, positions, neighbours merged into one row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, same_length
+from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, same_length, vectors
 
 CHANNELS = 3
-Resize = Literal["corners", "antialias", "bilinear", "bicubic", "axes"]
+Resize = Literal["corners", "antialias", "bilinear", "bicubic", "axes", "buckets", "waves", "rows"]
+WAVE_BASE = 10000.0  # of positions that are computed
 MergeBy = Literal["concat", "channels", "mean"]
 CLASS = "v.class_embd"
 
@@ -23,6 +24,11 @@ CLASS = "v.class_embd"
 def pixels(g: Builder, side: int) -> Value:
     """The pixels of each patch of `side` x `side` that the step brings: (T, 3 * side * side), a colour after the other."""
     return g.emit("pixels", (), CHANNELS * side * side)
+
+
+def features(g: Builder, n: int) -> Value:
+    """The `n` values of each row of a clip that the step brings: (T, n)."""
+    return g.emit("pixels", (), n)
 
 
 def patch_conv(g: Builder, x: Value, weight: str, n: int, bias: str | None = None, channels: int = CHANNELS) -> Value:
@@ -35,11 +41,6 @@ def patch_conv(g: Builder, x: Value, weight: str, n: int, bias: str | None = Non
 def _patches(run: Run) -> Patches:
     assert run.patches is not None, "a graph with images was run without any"
     return run.patches
-
-
-def _check_pixels(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    if CHANNELS * _side(node.n) ** 2 != node.n:
-        yield f"cannot be square patches of {CHANNELS} colours with {node.n} values"
 
 
 def _check_conv(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -55,8 +56,7 @@ def _side(n: int, channels: int = CHANNELS) -> int:
 def _conv_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     channels = integer(node, "channels")
     side = _side(inputs[0].n, channels)
-    bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], (node.n, channels, side, side), "matrix"), *bias)
+    return (WeightUse(node.weights[0], (node.n, channels, side, side), "matrix"), *vectors(node.weights[1:], node.n))
 
 
 def _conv(run: Run, node: Node, x: Array) -> Array:
@@ -73,7 +73,8 @@ def grid_embed(
 
     "corners": bilinearly, so that corners of both grids coincide; "bilinear" and "bicubic": so that edges do, as PyTorch resizes;
     "antialias": as Pillow does, where a smaller grid averages over the larger one. "axes": the table (2, rows, n) has rows for
-    columns, then for rows of patches, and the two are added.
+    columns, then for rows of patches, and the two are added. "buckets": each place has the row of the part of the table that it
+    lies in. "rows": a clip's place is the number of its row.
 
     `class_at`: the table has a row more, at its beginning or end, for the row at the place (-1, -1): that of the class token, which
     gets the vector v.class_embd instead of pixels. What the convolution adds to no pixels, its bias, is taken from it again.
@@ -81,6 +82,11 @@ def grid_embed(
     bias = ("v.patch_embd.bias",) if "v.patch_embd.bias" in g.tensors else ()
     more = () if class_at is None else (CLASS, *bias)
     return g.emit("grid_embed", (), n, (f"{name}.weight", *more), rows=rows, resize=resize, class_at=class_at or "")
+
+
+def query_embed(g: Builder, table: str, rows: int, n: int) -> Value:
+    """For queries the rows of `table` (rows, n), whose name is whole; for patches the sines and cosines of column and row."""
+    return g.emit("grid_embed", (), n, (table,), rows=rows, resize="waves", class_at="")
 
 
 @np.errstate(all="ignore")  # damaged tables give rows that are NaN, which is an error of its own
@@ -91,7 +97,11 @@ def grid_rows(patches: Patches, resize: str, class_at: str, table: Array, *vecto
         across, down = (table[axis][np.minimum(places[:, 1 - axis], table.shape[1] - 1)] for axis in (0, 1))
         added: Array = across + down
         return added
-    rows = np.empty((len(places), table.shape[-1]), np.float32)
+    if resize == "waves":
+        return _waves(places, table)
+    if resize == "rows":
+        return table[np.minimum(places[:, 0], len(table) - 1)]
+    rows = np.zeros((len(places), table.shape[-1]), np.float32)
     if class_at:
         own, table = (table[0], table[1:]) if class_at == "first" else (table[-1], table[:-1])
         rows[places[:, 0] < 0] = own + vectors[0] - (vectors[1] if len(vectors) > 1 else np.float32(0))
@@ -105,10 +115,23 @@ def grid_rows(patches: Patches, resize: str, class_at: str, table: Array, *vecto
     return rows
 
 
+def _waves(places: npt.NDArray[np.int64], table: Array) -> Array:
+    """As MiniCPM-V's resampler has them (its get_2d_sincos_pos_embed)."""
+    quarter = table.shape[-1] // 4
+    turns = np.float32(1) / np.float32(WAVE_BASE) ** (np.arange(quarter, dtype=np.float32) / np.float32(quarter))
+    across, down = (places[:, axis, None].astype(np.float32) * turns for axis in (1, 0))
+    rows: Array = np.concatenate([np.sin(across), np.cos(across), np.sin(down), np.cos(down)], axis=1)
+    queries = places[:, 0] < 0
+    rows[queries] = table[-1 - places[queries, 1]]
+    return rows
+
+
 def weights_of(n: int, side: int, resize: str) -> Array:
     """(n, side): the parts that `side` values have in each of the `n` that they are resized to."""
     if n == side:
         return np.eye(n, dtype=np.float32)
+    if resize == "buckets":
+        return np.eye(side, dtype=np.float32)[np.arange(n) * side // n]
     if resize == "corners":
         at = np.linspace(0, side - 1, n, dtype=np.float32).astype(np.float64)
     else:
@@ -135,8 +158,10 @@ def _cubic(at: npt.NDArray[np.float64], side: int) -> Array:
 
 def _check_grid(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
     rows, resize = integer(node, "rows"), node.attrs["resize"]
-    if resize not in get_args(Resize) or (resize != "axes" and math.isqrt(rows) ** 2 != rows):
+    if resize not in get_args(Resize) or (resize not in ("axes", "waves", "rows") and math.isqrt(rows) ** 2 != rows):
         yield f"cannot resize {rows} rows by {resize}"
+    if resize == "waves" and node.n % 4:
+        yield f"cannot have sines and cosines of both coordinates in {node.n} values"
     if node.attrs["class_at"] not in ("", "first", "last") or bool(node.attrs["class_at"]) != (len(node.weights) > 1):
         yield f"cannot have a class token at '{node.attrs['class_at']}' of {len(node.weights)} weights"
 
@@ -144,8 +169,7 @@ def _check_grid(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
 def _grid_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     rows = integer(node, "rows") + bool(node.attrs["class_at"])
     shape = (2, rows, node.n) if node.attrs["resize"] == "axes" else (rows, node.n)
-    vectors = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
-    return (WeightUse(node.weights[0], shape, "table", active=0.0), *vectors)
+    return (WeightUse(node.weights[0], shape, "table", active=0.0), *vectors(node.weights[1:], node.n))
 
 
 def _grid(run: Run, node: Node) -> Array:
@@ -185,11 +209,11 @@ def project(g: Builder, x: Value, name: str, n: int) -> Value:
 
 
 def _project_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return (WeightUse(node.weights[0], (inputs[0].n, node.n), "matrix"),)
+    return (WeightUse(node.weights[0], (inputs[0].n, node.n), "transposed"),)
 
 
 def _any(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    """Its weight fits any length."""
+    """Any length is right."""
     yield from ()
 
 
@@ -219,10 +243,10 @@ def _inject(run: Run, node: Node, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("inject", _inject, attrs=frozenset({"level"}), check=_check_inject),
+    OpSpec("inject", _inject, attrs={"level"}, check=_check_inject),
     OpSpec("project", _project, check=_any, weights=_project_weights, weight_counts=(1,)),
-    OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_check_pixels, rows="T"),
-    OpSpec("patch_conv", _conv, attrs=frozenset({"channels"}), check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
-    OpSpec("grid_embed", _grid, (0,), frozenset({"rows", "resize", "class_at"}), _check_grid, _grid_weights, (1, 2, 3), rows="T"),
-    OpSpec("merge_rows", _merge, attrs=frozenset({"count", "by"}), check=_check_merge, rows="R"),
+    OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_any, rows="T"),
+    OpSpec("patch_conv", _conv, attrs={"channels"}, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
+    OpSpec("grid_embed", _grid, (0,), {"rows", "resize", "class_at"}, _check_grid, _grid_weights, (1, 2, 3), rows="T"),
+    OpSpec("merge_rows", _merge, attrs={"count", "by"}, check=_check_merge, rows="R"),
 )

@@ -1,4 +1,4 @@
-"""The rows of `load`: context, threads, back end, KV cache, adapters, and how the weights are held."""
+"""The rows of `load`: context, threads, back end, KV cache, adapters, and how weights are kept in memory."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ MMPROJ = Option(
     usual="the projector beside the model",
     flags=("--mmproj",),
     metavar="FILE",
-    help="Projector file that encodes images, or none.",
+    help="Projector file that encodes images or audio, or none.",
     part="loading",
 )
 MMAP = Option(

@@ -38,8 +38,11 @@ def _embedded(graph: Graph) -> Value:
 
 def _layer_output(graph: Graph, layer: int) -> Value:
     """The rows after the layer of this number."""
-    norm = f"blk.{layer}.attn_norm.weight"
-    return next(node.inputs[0] for node in graph.nodes if norm in node.weights)
+    read = {name: node.inputs[0] for node in graph.nodes for name in node.weights if node.inputs}
+    value = read.get(f"blk.{layer}.attn_norm.weight", read["output_norm.weight"])
+    while graph.nodes[value].rows != "T":  # after the last layer, the rows that are wanted
+        value = graph.nodes[value].inputs[0]
+    return value
 
 
 def _turned(node: Node, axes: tuple[int, ...]) -> Node:

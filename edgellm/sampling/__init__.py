@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgellm.options.sampling import ResolvedOptions, SamplingKeywords, SamplingOptions, model_defaults, resolve_options
 from edgellm.sampling.chain import Processor, Sampler
-from edgellm.sampling.dry import TokenPieces
+from edgellm.sampling.penalties import TokenPieces
 
 __all__ = [
     "Processor",

@@ -1,4 +1,4 @@
-"""The chain: which stages run in which order, and the sampler that runs them once per token."""
+"""The chain: the stages in their order, and the sampler that runs them once per token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -14,14 +13,14 @@ import numpy.typing as npt
 
 from edgellm.errors import NumericError, OptionError, shown
 from edgellm.options.sampling import SamplingOptions
-from edgellm.sampling import truncation
+from edgellm.sampling import dry, penalties, temperature, truncation
 from edgellm.sampling.candidates import Candidates
-from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
+from edgellm.sampling.constraint import TokenConstraint, allowed_ids
 from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
-from edgellm.sampling.dry import TokenPieces, dry, find_breakers
-from edgellm.sampling.penalties import Change, Edit, logit_bias, penalties
-from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
-from edgellm.sampling.truncation import Select, Uniform
+from edgellm.sampling.penalties import Change, SamplingContext, TokenPieces, last_n
+from edgellm.sampling.pieces import Mask
+from edgellm.sampling.temperature import most_probable
+from edgellm.sampling.truncation import Uniform
 
 Logits = npt.NDArray[np.float32]  # (n_vocab,)
 Chosen = TypeVar("Chosen")
@@ -29,73 +28,8 @@ Processor = Callable[[npt.NDArray[np.int32], Logits], Logits]  # (ids so far, lo
 NO_TOKENS = np.empty(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingContext:
-    """The facts that stages may use besides the options."""
-
-    n_vocab: int
-    context: int  # what a last_n of -1 stands for
-    end_tokens: Collection[int]
-    vocabulary: TokenPieces | None
-    suppressed: Collection[int]  # tokens that the model's file bars
-
-
-@dataclass(frozen=True, slots=True)
-class EditStage:
-    """A change of single logits over all of the vocabulary."""
-
-    name: str
-    active: Callable[[SamplingOptions, SamplingContext], bool]
-    build: Callable[[SamplingOptions, SamplingContext], Edit]
-    looks_back: bool = True  # it needs the latest tokens
-
-
-@dataclass(frozen=True, slots=True)
-class SelectStage:
-    """A choice among candidates, or a new scale for them. `keeps_best`: greedy decoding can do without it."""
-
-    name: str
-    active: Callable[[SamplingOptions], bool]
-    build: Callable[[SamplingOptions, Uniform], Select]
-    keeps_best: bool = True
-    scales: bool = False  # it cuts nothing: mirostat leaves it in place
-
-
-def _last_n(value: int, around: SamplingContext) -> int:
-    return around.context if value < 0 else value
-
-
-def _build_dry(options: SamplingOptions, around: SamplingContext) -> Edit:
-    texts = options.dry_sequence_breakers
-    breakers = find_breakers(around.vocabulary, texts) if around.vocabulary and texts else {}
-    return dry(options, _last_n(options.dry_last_n, around), breakers)
-
-
-def _penalises(o: SamplingOptions, around: SamplingContext) -> bool:
-    return o.repeat_last_n != 0 and (o.repeat_penalty, o.frequency_penalty, o.presence_penalty) != (1, 0, 0)
-
-
-EDIT_STAGES = (
-    EditStage(
-        "logit_bias",
-        lambda o, around: bool(o.logit_bias or around.suppressed) or o.ignore_eos,
-        lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())}),
-        looks_back=False,
-    ),
-    EditStage("penalties", _penalises, lambda o, around: penalties(o, _last_n(o.repeat_last_n, around))),
-    EditStage("dry", lambda o, around: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
-)
-
-SELECT_STAGES = (
-    SelectStage("top_n_sigma", lambda o: o.top_n_sigma > 0, truncation.top_n_sigma),
-    SelectStage("top_k", lambda o: o.top_k > 0, truncation.top_k),
-    SelectStage("typical_p", lambda o: o.typical_p < 1, truncation.typical, keeps_best=False),
-    SelectStage("top_p", lambda o: o.top_p < 1, truncation.top_p),
-    SelectStage("min_p", lambda o: o.min_p > 0, truncation.min_p),
-    SelectStage("xtc", lambda o: o.xtc_probability > 0 and o.xtc_threshold <= 0.5, truncation.xtc, keeps_best=False),
-    SelectStage("temperature", lambda o: o.dynatemp_range == 0, temperature, scales=True),
-    SelectStage("dynamic_temperature", lambda o: o.dynatemp_range > 0, dynamic_temperature, scales=True),
-)
+EDIT_STAGES = (*penalties.STAGES, *dry.STAGES)
+SELECT_STAGES = (*truncation.STAGES, *temperature.STAGES)
 
 
 class Sampler:
@@ -122,7 +56,7 @@ class Sampler:
         around = SamplingContext(n_vocab, context, end_tokens, vocabulary, suppressed)
         edits = [stage for stage in EDIT_STAGES if stage.active(options, around)]
         self._edits = [stage.build(options, around) for stage in edits]
-        lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))
+        lookback = max(last_n(options.repeat_last_n, around), last_n(options.dry_last_n, around))
         self._lookback = lookback if any(stage.looks_back for stage in edits) else 0
         self._constraint = constraint
         self._prepared = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from edgellm.sampling.constraint import Mask, TokenConstraint
+from edgellm.sampling.constraint import TokenConstraint
+from edgellm.sampling.pieces import Mask, Pieces
 
 MAX_ROLLBACK = 256  # tokens
 MAX_GAP = 4  # tokens of white space between thinking and answer
@@ -32,7 +34,7 @@ class ChannelTokens:
 
     def __init__(
         self,
-        pieces: Sequence[bytes],
+        pieces: Pieces,
         *,
         opening: int | None = None,
         closing: Sequence[int] = (),
@@ -44,21 +46,20 @@ class ChannelTokens:
         marker `close` as tokens. `ends`: tokens that end an answer. `headers`: of messages, where channels are messages."""
         self.pieces, self.opening, self.closing, self.close, self.ends = pieces, opening, tuple(closing), close, ends
         self.headers = headers
-        self.n_words = (len(pieces) + 31) // 32
+        self.n_words = pieces.n_words
         self._leading: dict[frozenset[bytes], list[int]] = {}
         self._straddling: dict[int, list[int]] = {}  # length of the marker's part that is there -> tokens
 
     @cached_property
     def blanks(self) -> frozenset[int]:
         """Tokens of white space."""
-        return frozenset(token for token, piece in enumerate(self.pieces) if piece and not piece.strip(b" \t\r\n"))
+        return frozenset(token for token in self.pieces.having(rb"^[ \t\r\n]") if not self.pieces[token].strip(b" \t\r\n"))
 
     def leading_to(self, rests: frozenset[bytes]) -> list[int]:
         """Tokens with which one of some texts begins."""
         if rests not in self._leading:
-            self._leading[rests] = [
-                token for token, piece in enumerate(self.pieces) if piece and any(rest.startswith(piece) for rest in rests)
-            ]
+            begins = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
+            self._leading[rests] = [token for token, piece in enumerate(self.pieces) if piece in begins]
         return self._leading[rests]
 
     def straddling(self, tail: bytes) -> list[int]:
@@ -66,12 +67,12 @@ class ChannelTokens:
         close = self.close
         there = next((n for n in range(len(close) - 1, 0, -1) if tail.endswith(close[:n])), 0)
         if there not in self._straddling:
-            rest = close[there:]
-            self._straddling[there] = [
-                token
-                for token, piece in enumerate(self.pieces)
-                if (there and piece.startswith(rest) and piece[len(rest) :].strip()) or piece.partition(close)[2].strip()
-            ]
+            rest, pieces = close[there:], self.pieces
+            whole = [token for token in pieces.having(re.escape(close)) if pieces[token].partition(close)[2].strip()]
+            ended = (
+                [token for token in pieces.having(b"^" + re.escape(rest)) if pieces[token][len(rest) :].strip()] if there else []
+            )
+            self._straddling[there] = [*ended, *whole]
         return self._straddling[there]
 
 
@@ -155,7 +156,7 @@ class ChannelConstraint:
         return state.part != "thinking" and (not state.may_be or any(each.accepting for each in state.may_be))
 
     def takes(self, token: int) -> bool:
-        """Whether `token` may come next."""
+        """True if `token` may come next."""
         mask = self.mask()
         return mask is None or bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
 
@@ -183,7 +184,7 @@ class ChannelConstraint:
         return mask
 
     def _call_mask(self, state: _Stage, call: TokenConstraint) -> Mask | None:
-        """What follows in a call, or behind it once it is complete."""
+        """The tokens that continue a call, or follow it once it is complete."""
         if self._channels.once or not call.accepting:
             return call.mask()
         others = self._thinking_mask(state._replace(may_be=())) if state.within == "thinking" else None
@@ -299,7 +300,7 @@ class ChannelConstraint:
         return ending if self._channels.calls is not None else (*ending, *headers.starting, *self._tokens.closing)
 
     def _closes(self, state: _Stage) -> bool:
-        """Whether the budget is used up."""
+        """True if the budget is used up."""
         if self._channels.budget is None or state.tokens < self._channels.budget:
             return False
         return state.thinks or 0 < state.forced < len(self._closing)

@@ -1,4 +1,4 @@
-"""Which tokens may come next: what a constraint tells the sampler, and the one that follows a grammar."""
+"""Which tokens may come next: the interface of constraints, and the one that follows a grammar."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import SchemaError
-from edgellm.sampling.json_limits import JsonLimits, JsonState
+from edgellm.sampling.json_limits import JsonLimits, JsonState, ValueState
+from edgellm.sampling.pieces import Mask
 
 if TYPE_CHECKING:
     from edgellm.sampling.matcher import Matcher
 
 MAX_ROLLBACK = 256  # tokens
-Mask = npt.NDArray[np.uint32]  # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
 
 
 class TokenConstraint(Protocol):
@@ -36,11 +36,11 @@ class TokenConstraint(Protocol):
 
     @property
     def accepting(self) -> bool:
-        """Whether the answer may end here."""
+        """True if the answer may end here."""
         ...
 
     def takes(self, token: int) -> bool:
-        """Whether `token` may come next."""
+        """True if `token` may come next."""
         ...
 
     def rollback(self, n: int) -> None:
@@ -59,10 +59,16 @@ class GrammarConstraint:
     `start` makes the matcher when the first mask is wanted, so that the vocabulary's tree is built while a prompt is read.
     """
 
-    def __init__(self, start: Callable[[], Matcher], n_vocab: int, limits: JsonLimits | None = None, there: bytes = b"") -> None:
-        """`limits`: of the JSON that the grammar describes; `there`: what is written of it."""
+    def __init__(
+        self,
+        start: Callable[[], Matcher],
+        n_vocab: int,
+        limits: JsonLimits | None = None,
+        state: JsonState | ValueState = JsonState(),  # noqa: B008  # it is immutable
+    ) -> None:
+        """`limits`: of the JSON that the grammar describes; `state`: where it stands."""
         self._start, self._limits = start, limits
-        self._states = [JsonState().after(there)]
+        self._states = [state]
         self._matcher: Matcher | None = None
         self._mask = np.zeros((n_vocab + 31) // 32, np.uint32)
 
@@ -78,11 +84,11 @@ class GrammarConstraint:
 
     @property
     def accepting(self) -> bool:
-        """Whether the answer may end here."""
+        """True if the answer may end here."""
         return bool(self._following.is_accepting())
 
     def takes(self, token: int) -> bool:
-        """Whether `token` may come next."""
+        """True if `token` may come next."""
         return self._following.validate_tokens([token]) == 1
 
     def mask(self) -> Mask:

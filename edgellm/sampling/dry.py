@@ -6,32 +6,19 @@ After p-e-w's sampler as llama.cpp has it (`llama_sampler_dry_apply`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.options.sampling import SamplingOptions
-from edgellm.sampling.penalties import Change, Edit, History
+from edgellm.sampling.penalties import Change, Edit, EditStage, History, SamplingContext, TokenPieces, last_n
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_EXPONENT_LOG = math.log(FLOAT32_MAX)  # where llama.cpp stops the exponent
 MAX_BREAKER_CHARS, MAX_TAIL_TOKENS = 40, 20  # llama.cpp's limits for one sequence breaker
 
 Breakers = dict[int, list[tuple[int, ...]]]  # first token -> the tokens that must follow it to complete a breaker
-
-
-class TokenPieces(Protocol):
-    """The texts of tokens, for DRY; the engine lends the model's tokenizer."""
-
-    def pieces(self) -> Sequence[str]:
-        """The text of every token, by id."""
-        ...
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Ids of plain text, nothing added."""
-        ...
 
 
 def find_breakers(vocabulary: TokenPieces, texts: Collection[str]) -> Breakers:
@@ -96,3 +83,12 @@ def _repeated_lengths(tokens: History, limit: int) -> dict[int, int]:
         ends = ends[ends >= length]
         ends = ends[tokens[ends - length] == tokens[n - 1 - length]]
     return longest
+
+
+def _build(options: SamplingOptions, around: SamplingContext) -> Edit:
+    texts = options.dry_sequence_breakers
+    breakers = find_breakers(around.vocabulary, texts) if around.vocabulary and texts else {}
+    return dry(options, last_n(options.dry_last_n, around), breakers)
+
+
+STAGES = (EditStage("dry", lambda o, around: o.dry_multiplier > 0 and o.dry_last_n != 0, _build),)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from edgellm.sampling.pieces import Mask, Pieces
 
-Mask = npt.NDArray[np.uint32]  # as in constraint.py
 MAX_DIGITS = 180  # of a number before its exponent
 MAX_EXPONENT = 2  # digits: 1e180 times 1e99 is far below 1.8e308
+MAX_MARK = 200  # bytes of a mark with a name in it
 MAX_NESTING = 120  # lists and objects; schemas nest up to 110
-LEADING = re.compile(rb"[+-]?([0-9]*)")
-EXPONENT = re.compile(rb"[0-9.][eE][+-]?[0-9]{3}|^[eE][+-]?[0-9]{3}")
+LONG_EXPONENT = rb"[0-9.][eE][+-]?[0-9]{3}|^[eE][+-]?[0-9]{3}"
 OPENS = (ord("["), ord("{"))
 CLOSES = (ord("]"), ord("}"))
 
@@ -45,14 +42,62 @@ class JsonState(NamedTuple):
         return JsonState(text, escaped, depth, digits, exponent)
 
 
+class Values(NamedTuple):
+    """Where JSON stands among texts without quotes."""
+
+    following: re.Pattern[bytes]  # what ends a value, or leads to the next one, whose name is a group
+    typed: frozenset[bytes]  # names of values that are no texts
+
+    @classmethod
+    def of(cls, key: str, close: str, typed: frozenset[str]) -> Values:
+        return cls(re.compile(f"{re.escape(close)}|{key}".encode()), frozenset(name.encode() for name in typed))
+
+
+class ValueState(NamedTuple):
+    """Where a text with such values stands after some bytes. `json`: of the value that is being written, None in texts."""
+
+    values: Values
+    json: JsonState | None = None
+    name: bytes | None = None  # of a value that has no character yet
+    held: bytes = b""  # may begin what follows a value
+
+    def after(self, piece: bytes) -> ValueState:
+        """Behind more bytes."""
+        values, json, name, rest = self.values, self.json, self.name, self.held + piece
+        while found := values.following.search(rest):
+            json, name = self._begun(json, name, rest[: found.start()])
+            if json is not None and json.text:  # within a text of the JSON
+                json, rest = json.after(found[0]), rest[found.end() :]
+            else:
+                json, name, rest = None, found[1] if found.lastindex else None, rest[found.end() :]
+        held = rest.find(b"<", max(0, len(rest) - MAX_MARK))
+        held = len(rest) if held < 0 else held
+        json, name = self._begun(json, name, rest[:held])
+        return ValueState(values, json, name, rest[held:])
+
+    def _begun(self, json: JsonState | None, name: bytes | None, text: bytes) -> tuple[JsonState | None, bytes | None]:
+        if name is not None and text.strip():
+            json, name = JsonState() if name.strip() in self.values.typed or text.strip()[:1] in (b"[", b"{") else None, None
+        return json.after(text) if json is not None else None, name
+
+
 class JsonLimits:
     """The tokens that would go beyond the limits; the answers of a model share it."""
 
-    def __init__(self, pieces: Sequence[bytes], n_vocab: int) -> None:
-        self.pieces, self._n_words = pieces, (n_vocab + 31) // 32
+    def __init__(self, pieces: Pieces) -> None:
+        self.pieces = pieces
 
-    def restrict(self, mask: Mask, state: JsonState) -> None:
+    def prepare(self) -> None:
+        """Make the tables, so that no answer waits for them."""
+        for _ in (self._small, self._shorter, self._flat, self._closing):
+            pass
+
+    def restrict(self, mask: Mask, state: JsonState | ValueState) -> None:
         """Take them out of a mask."""
+        if isinstance(state, ValueState):
+            if state.json is None:
+                return
+            state = state.json
         if state.depth >= MAX_NESTING:
             mask &= self._closing if state.text else self._flat
         if state.text:
@@ -67,30 +112,20 @@ class JsonLimits:
     @cached_property
     def _small(self) -> Mask:
         """No token with a long exponent."""
-        return self._without(lambda piece: EXPONENT.search(piece) is not None)
+        return self.pieces.mask_without(self.pieces.having(LONG_EXPONENT))
 
     @cached_property
     def _shorter(self) -> list[Mask]:
         """No token that brings an exponent of so many digits beyond the limit."""
-
-        def beyond(n: int) -> Callable[[bytes], bool]:
-            return lambda piece: n + len(LEADING.match(piece)[1]) > MAX_EXPONENT  # type: ignore[index]  # it matches nothing as well
-
-        return [self._without(beyond(n)) for n in range(MAX_EXPONENT + 1)]
+        beyond = [self.pieces.having(rb"^[+-]?[0-9]{%d}" % n) for n in range(MAX_EXPONENT + 1, 0, -1)]
+        return [self.pieces.mask_without(tokens) for tokens in beyond]
 
     @cached_property
     def _flat(self) -> Mask:
         """No token that opens a list or an object."""
-        return self._without(lambda piece: b"[" in piece or b"{" in piece)
+        return self.pieces.mask_without(self.pieces.having(rb"[\[{]"))
 
     @cached_property
     def _closing(self) -> Mask:
         """No token that ends a text and then opens one."""
-        return self._without(lambda piece: b'"' in piece and (b"[" in piece or b"{" in piece))
-
-    def _without(self, bad: Callable[[bytes], bool]) -> Mask:
-        mask = np.full(self._n_words, 0xFFFFFFFF, np.uint32)
-        for token, piece in enumerate(self.pieces):
-            if bad(piece):
-                mask[token // 32] &= np.uint32(~(1 << token % 32) & 0xFFFFFFFF)
-        return mask
+        return self.pieces.mask_without([token for token in self.pieces.having(rb"[\[{]") if b'"' in self.pieces[token]])

@@ -63,7 +63,7 @@ class TokenTree(Protocol):
         ...
 
     def check(self, grammar: str) -> tuple[bool, str]:
-        """Whether llguidance refuses a grammar that names tokens, and what it says."""
+        """True if llguidance refuses a grammar that names tokens, with its message."""
         ...
 
 

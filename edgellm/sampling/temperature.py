@@ -8,7 +8,7 @@ import numpy as np
 
 from edgellm.options.sampling import SamplingOptions
 from edgellm.sampling.candidates import Candidates
-from edgellm.sampling.truncation import Select, Uniform
+from edgellm.sampling.truncation import Select, SelectStage, Uniform
 
 
 def temperature(options: SamplingOptions, uniform: Uniform) -> Select:
@@ -36,6 +36,12 @@ def _scaled(candidates: Candidates, value: float) -> Candidates:
     relative = candidates.logits.astype(np.float64)
     relative -= relative[0] if candidates.descending else relative.max()
     return Candidates(candidates.ids, relative / max(value, np.finfo(np.float64).tiny), candidates.descending)
+
+
+STAGES = (
+    SelectStage("temperature", lambda o: o.dynatemp_range == 0, temperature, scales=True),
+    SelectStage("dynamic_temperature", lambda o: o.dynatemp_range > 0, dynamic_temperature, scales=True),
+)
 
 
 def most_probable(candidates: Candidates) -> int:

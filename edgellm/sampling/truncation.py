@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,17 @@ Select = Callable[[Candidates], Candidates]
 Uniform = Callable[[], float]  # the next random number in [0, 1)
 
 FIRST_LOOK = 256  # top-p over all of the vocabulary sorts this many first, then 8 x more
+
+
+@dataclass(frozen=True, slots=True)
+class SelectStage:
+    """A choice among candidates, or a new scale for them. `keeps_best`: greedy decoding can do without it."""
+
+    name: str
+    active: Callable[[SamplingOptions], bool]
+    build: Callable[[SamplingOptions, Uniform], Select]
+    keeps_best: bool = True
+    scales: bool = False  # it cuts nothing: mirostat leaves it in place
 
 
 def top_n_sigma(options: SamplingOptions, uniform: Uniform) -> Select:
@@ -113,3 +125,13 @@ def xtc(options: SamplingOptions, uniform: Uniform) -> Select:
         return candidates.take(np.flatnonzero(kept))
 
     return select
+
+
+STAGES = (
+    SelectStage("top_n_sigma", lambda o: o.top_n_sigma > 0, top_n_sigma),
+    SelectStage("top_k", lambda o: o.top_k > 0, top_k),
+    SelectStage("typical_p", lambda o: o.typical_p < 1, typical, keeps_best=False),
+    SelectStage("top_p", lambda o: o.top_p < 1, top_p),
+    SelectStage("min_p", lambda o: o.min_p > 0, min_p),
+    SelectStage("xtc", lambda o: o.xtc_probability > 0 and o.xtc_threshold <= 0.5, xtc, keeps_best=False),
+)

@@ -1,4 +1,4 @@
-"""What the server keeps of an answer for its log and metrics: counts and times, nothing of the content."""
+"""Records of answers for the server's log and metrics: counts and times, nothing of the content."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 
 from starlette.applications import Starlette
@@ -25,6 +26,7 @@ from edgellm.server.routing import Endpoint, Routes
 from edgellm.server.settings import Settings
 
 log = logging.getLogger("edgellm.server")
+VERSION_OF_ANTHROPIC = b"anthropic-version"  # a header that its clients send
 GONE = 499  # as nginx logs clients that left
 MOST_PATH = 80  # characters of a path in the log
 SHAPES = (  # of errors, by the beginning of the path; the last that fits
@@ -52,9 +54,11 @@ async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": __version__})
 
 
-def respond(path: str, problem: Problem) -> Response:
-    """A problem in the words of the protocol that a path belongs to."""
-    shape = [shape for prefix, shape in SHAPES if path.startswith(prefix)][-1]
+def respond(scope: Scope, problem: Problem) -> Response:
+    """A problem in the words of the protocol that a request belongs to."""
+    shape = [shape for prefix, shape in SHAPES if scope["path"].startswith(prefix)][-1]
+    if any(name == VERSION_OF_ANTHROPIC for name, _ in scope["headers"]):
+        shape = anthropic.problem_body
     return JSONResponse(shape(problem), problem.status, problem.headers)
 
 
@@ -70,7 +74,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
             problem = problem_of(error)
             if problem.status == 500:
                 log.error("%s failed", request.url.path[:MOST_PATH], exc_info=None if isinstance(error, EdgeError) else error)
-            return respond(request.url.path, problem)
+            return respond(request.scope, problem)
 
     return call
 
@@ -79,7 +83,13 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """A path or method that no route has."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     message = "this server has no such path" if status == 404 else "this path does not take the method"
-    return respond(request.url.path, Problem(status, f"{message}.", code="not_found" if status == 404 else "method_not_allowed"))
+    return respond(request.scope, Problem(status, f"{message}.", code="not_found" if status == 404 else "method_not_allowed"))
+
+
+def _identity(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """A new id for a request, under the names that clients look for."""
+    identity = f"req_{secrets.token_hex(12)}".encode()
+    return [(b"x-request-id", identity), (b"request-id", identity)] if scope["path"].startswith("/v1/") else []
 
 
 class Logged:
@@ -98,6 +108,7 @@ class Logged:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *_identity(scope)]}
             await send(message)
 
         try:

@@ -14,8 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from edgellm.server.bodies import too_long
 from edgellm.server.problems import Problem
 from edgellm.server.settings import MOST_BODY, MOST_HEADERS, Settings
+from edgellm.server.unsupported import check_supported
 
-Respond = Callable[[str, Problem], Response]
+Respond = Callable[[Scope, Problem], Response]
 FORM = "application/x-www-form-urlencoded"  # what curl -d sends
 
 
@@ -43,12 +44,13 @@ class Guards:
                 response = Response(status_code=204, headers=_preflight(headers))
             else:
                 self._check_key(headers, path, scope["method"])
+                check_supported(path)
                 _check_body(headers, path, scope["method"])
                 await self._app(scope, receive, _with_origin(send, origin) if foreign and origin else send)
                 return
         except Problem as problem:
             foreign = origin is not None and origin in self._settings.origins
-            response = self._respond(path, problem)
+            response = self._respond(scope, problem)
         await response(scope, receive, _with_origin(send, origin) if foreign and origin else send)
 
     def _check_host(self, headers: Headers) -> None:
@@ -64,8 +66,10 @@ class Guards:
             raise Problem(403, "the Host header does not name this server; use its address or localhost.", code="forbidden_host")
 
     def _check_origin(self, headers: Headers) -> bool:
-        """Whether another page's request is allowed. Raises Problem where it is not."""
+        """True if another page's request is allowed. Raises Problem where it is not."""
         origin = headers.get("origin")
+        if len(headers.getlist("origin")) > 1:
+            raise Problem(400, "the request has several Origin headers.", code="bad_request")
         if origin is None:
             if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
                 raise Problem(403, "web pages of other sites may not use this server.", code="forbidden_origin")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any  # Any: JSON
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import __version__
+from edgellm import AsyncStream, Generation, Model, __version__
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
@@ -19,7 +20,9 @@ from edgellm.server.openai.chat import sse, timings
 from edgellm.server.openai.requests import Message, Sampled, conversation_of
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+from edgellm.server.streaming import COMMENT, SSE, Chunks, pinged, streamed, unless_gone
+
+Begin = Callable[[Model, dict[str, Any]], Awaitable[AsyncStream]]  # starts an answer, with options of the library
 
 
 class TokenizeBody(BaseModel):
@@ -46,13 +49,28 @@ class ExtraFile(BaseModel):
     text: str
 
 
-class InfillBody(Sampled):
-    """What stands between two texts; `prompt` follows the prefix, `input_extra` are other files."""
+class Written(Sampled):
+    """A request for text without a template; a negative `n_predict` sets no limit."""
+
+    n_predict: int | None = None
+
+    def writing(self, default: int | None) -> dict[str, Any]:
+        """Options of `generate`."""
+        if self.n_predict is not None and self.max_tokens is None:
+            self.max_tokens = self.n_predict
+        return self.sampling(default)
+
+
+class TextBody(Written):
+    prompt: str | list[int]
+
+
+class InfillBody(Written):
+    """A request for the text between two others; `prompt` follows the prefix, `input_extra` are other files."""
 
     input_prefix: str = ""
     input_suffix: str = ""
     prompt: str = ""
-    n_predict: int | None = None
     input_extra: list[ExtraFile] | None = None
 
 
@@ -82,34 +100,50 @@ class LlamaCpp:
             return JSONResponse({"prompt": await asyncio.to_thread(loaded.model.apply_template, messages, tools=body.tools)})
 
     async def infill(self, request: Request) -> Response:
-        """What stands between two texts."""
+        """The text between two others."""
         body = await read(request, InfillBody)
+
+        async def begin(model: Model, options: dict[str, Any]) -> AsyncStream:
+            files = [(each.filename, each.text) for each in body.input_extra or ()]
+            prefix = body.input_prefix + body.prompt
+            answer: AsyncStream = await model.ainfill(prefix, body.input_suffix, stream=True, files=files, **options)
+            return answer
+
+        return await self._answer(request, body, begin)
+
+    async def completion(self, request: Request) -> Response:
+        """The text that continues a prompt, in which names of control tokens are these tokens."""
+        body = await read(request, TextBody)
+
+        async def begin(model: Model, options: dict[str, Any]) -> AsyncStream:
+            given = body.prompt
+            ids = await asyncio.to_thread(model.tokenize, given, parse_special=True) if isinstance(given, str) else given
+            return model.astream(ids, **options)
+
+        return await self._answer(request, body, begin)
+
+    async def _answer(self, request: Request, body: Written, begin: Begin) -> Response:
+        chunks = self._writing(request, body, begin)
         if body.stream:
-            return await streamed(request, self._infilling(request, body), SSE, lambda problem: sse(problem_body(problem)))
+            return await streamed(request, chunks, SSE, lambda problem: sse(problem_body(problem)))
 
         async def whole() -> Response:
-            parts = [part async for part in self._infilling(request, body)]
-            values = [json.loads(part.removeprefix(b"data: ")) for part in parts if part.startswith(b"data: ")]
+            values = [json.loads(part.removeprefix(b"data: ")) async for part in chunks if part.startswith(b"data: ")]
             return JSONResponse({**values[-1], "content": "".join(value["content"] for value in values)})
 
         return await unless_gone(request.receive, whole())
 
-    async def _infilling(self, request: Request, body: InfillBody) -> Chunks:
+    async def _writing(self, request: Request, body: Written, begin: Begin) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            if body.n_predict is not None and body.max_tokens is None:
-                body.max_tokens = body.n_predict
-            options = {**defaults(request, loaded), **body.sampling(self._settings.max_tokens)}
-            files = [(each.filename, each.text) for each in body.input_extra or ()]
-            prefix = body.input_prefix + body.prompt
-            answer = await loaded.model.ainfill(prefix, body.input_suffix, stream=True, files=files, **options)
+            answer = await begin(loaded.model, {**defaults(request, loaded), **body.writing(self._settings.max_tokens)})
             async for event in pinged(answer):
                 if event is None:
-                    yield b": ping\n\n"
+                    yield COMMENT
                 elif event.kind == "text":
                     yield sse({"content": event.text, "stop": False})
                 elif event.kind == "done" and event.result is not None:
                     note(request, loaded, event.result)
-                    yield sse({"content": "", "stop": True, "model": loaded.name, "timings": timings(event.result.stats)})
+                    yield sse({"content": "", "stop": True, "model": loaded.name, **_ending(event.result)})
 
     async def slots(self, request: Request) -> Response:
         """The models in memory: how many answers each writes, and how many wait."""
@@ -133,10 +167,24 @@ class LlamaCpp:
                     "total_slots": model.load_stats().parallel,
                     "model_alias": loaded.name,
                     "chat_template": model.template.source if model.has_template else "",
-                    "modalities": {"vision": False, "audio": False},
+                    "modalities": {"vision": bool(model.info.vision), "audio": bool(model.info.audio)},
                     "build_info": f"edgellm {__version__}",
                 }
             )
+
+
+def _ending(answer: Generation) -> dict[str, Any]:
+    """Why an answer ended, and its counts."""
+    stats, stop = answer.stats, answer.stop_text
+    return {
+        "stop_type": "word" if stop else {"eog": "eos", "stop": "word"}.get(answer.stop_reason, "limit"),
+        "stopping_word": stop or "",
+        "tokens_predicted": stats.generated_tokens,
+        "tokens_evaluated": stats.prompt_tokens,
+        "tokens_cached": stats.cached_tokens,
+        "truncated": stats.evicted_tokens > 0,
+        "timings": timings(stats),
+    }
 
 
 def _piece(loaded: Loaded, token: int) -> dict[str, Any]:
@@ -155,6 +203,7 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/detokenize", llama.detokenize),
         ("POST", "/apply-template", llama.apply_template),
         ("POST", "/infill", llama.infill),
+        ("POST", "/completion", llama.completion),
         ("GET", "/slots", llama.slots),
         ("GET", "/props", llama.props),
     ]

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, for the page and `edgellm chat`; each call was allowed by the user, or by name in the file."""
+"""Tools, resources and prompts of MCP servers, for the page and `edgellm chat`; the user or the file allows each call."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any  # Any: JSON
+from typing import TYPE_CHECKING, Any, TextIO  # Any: JSON
 
-from edgellm import OptionError
+from edgellm import BackendError, EdgeError, OptionError
 
 if TYPE_CHECKING:
     from mcp.client import Client
 
 log = logging.getLogger("edgellm.server")
 STARTING, CALLING = 30.0, 300.0  # seconds to connect, and for a call
+RESTARTS = (0.0, 1.0, 5.0)  # seconds before a server that has ended is started again
+CLOSED = -32000  # the code of an error: the connection is closed
 CLOSING = 0.8  # seconds for commands to end, before they are ended
-MOST_RESULT = 200_000  # characters of a result that the model is told
+LAST_LINE = 1.0  # seconds to wait for the last line of a command that has ended
+MOST_LINE = 4000  # characters
+MOST_RESULT = 200_000  # characters of a result that the model reads
+MOST_PICTURE = 8 << 20  # characters of a picture in base64
 NAME = re.compile(r"[^A-Za-z0-9_-]")
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -90,14 +96,82 @@ def _server(path: Path, name: str, given: dict[str, Any]) -> McpServer:
     return McpServer(name, text(given["command"]), arguments, mapping("env"), folder, allowed=allowed)
 
 
+@dataclass(frozen=True, slots=True)
+class McpResource:
+    """A text that a server has, such as a file."""
+
+    name: str
+    description: str
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpPrompt:
+    """A question that a server has prepared; `arguments`: their names, and whether they must be given."""
+
+    name: str
+    description: str
+    server: str
+    arguments: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class McpResult:
+    """The result of a call, in which pictures are named; `pictures` has them as data URIs, for models that see."""
+
+    text: str
+    failed: bool
+    pictures: tuple[str, ...] = ()
+
+
+class ErrorLines:
+    """Lines that a command writes to its standard error, for the log; the last one may say why it has ended."""
+
+    def __init__(self, name: str) -> None:
+        read, write = os.pipe()
+        self.file, self._name, self._last = os.fdopen(write, "w"), name, ""
+        self._thread = threading.Thread(target=self._follow, args=(read,), name="edgellm-mcp-log", daemon=True)
+        self._thread.start()
+
+    def _follow(self, read: int) -> None:
+        with open(read, encoding="utf-8", errors="replace") as lines:
+            while line := lines.readline(MOST_LINE):
+                if text := line.strip():
+                    self._last = text
+                    log.info("mcp: %s: %s", self._name, text)
+
+    async def last(self) -> str:
+        """The last line, once the command has ended."""
+        self.file.close()
+        await asyncio.to_thread(self._thread.join, LAST_LINE)
+        return self._last
+
+
+@dataclass(eq=False, slots=True)
+class McpLink:
+    """A connection to a server. `news` is set where its lists have changed, or where it is `lost`."""
+
+    client: Client
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: bool = False
+
+    def lose(self) -> None:
+        self.lost = True
+        self.news.set()
+
+
 class McpTools:
-    """Connections to servers, and their tools by name. Used by one event loop's thread."""
+    """Connections to servers, and their tools, resources and prompts by name. Used by one event loop's thread."""
 
     def __init__(self, servers: tuple[McpServer, ...]) -> None:
         self.tools: dict[str, McpTool] = {}
+        self.resources: dict[str, McpResource] = {}
+        self.prompts: dict[str, McpPrompt] = {}
         self.failed: dict[str, str] = {}  # why a server's tools are missing
         self._servers = servers
-        self._clients: dict[str, tuple[Client, str]] = {}  # by the tool's name: the connection, and the name over there
+        self._links: dict[str, McpLink] = {}  # by the server's name
+        self._names: dict[str, str] = {}  # of tools, over there
         self._tasks = list[asyncio.Task[None]]()
         self._closing = asyncio.Event()
 
@@ -110,50 +184,126 @@ class McpTools:
         await asyncio.gather(*ready)
 
     async def _hold(self, server: McpServer, ready: asyncio.Future[None]) -> None:
-        """A connection is opened and closed by one task."""
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(STARTING):
-                    client = await stack.enter_async_context(await _client(server, stack))
-                    await self._list(server, client)
-                log.info("mcp: %s offers %d tools", server.name, sum(each.server == server.name for each in self.tools.values()))
-                ready.set_result(None)
-                await self._closing.wait()
-        except Exception as error:
-            self.failed[server.name] = _reason(error)
-            log.info("mcp: %s failed: %s", server.name, self.failed[server.name])
-        finally:
-            for name in [name for name, tool in self.tools.items() if tool.server == server.name]:
-                del self.tools[name], self._clients[name]
+        """Keep a connection, which is opened and closed by one task; a server that ends is started again, some times."""
+        for pause in (*RESTARTS, None):
+            lines = ErrorLines(server.name)
+            try:
+                await self._connect(server, ready, lines.file)
+                self.failed[server.name] = "it has ended"
+            except Exception as error:
+                last = await lines.last()
+                self.failed[server.name] = f"{_reason(error)} ({last})" if last else _reason(error)
+                log.info("mcp: %s failed: %s", server.name, self.failed[server.name])
+            finally:
+                lines.file.close()
+                self._forget(server)
+                first, link = not ready.done(), self._links.pop(server.name, None)
+                if first:
+                    ready.set_result(None)
+            if self._closing.is_set() or pause is None or link is None or first:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause)
+
+    async def _connect(self, server: McpServer, ready: asyncio.Future[None], errors: TextIO) -> None:
+        """Offer what a server has, until it is lost or all is closed."""
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(STARTING):
+                link = self._links[server.name] = await _linked(server, stack, errors)
+                await self._list(server, link.client)
+            self.failed.pop(server.name, None)
+            log.info("mcp: %s offers %d tools", server.name, sum(each.server == server.name for each in self.tools.values()))
             if not ready.done():
                 ready.set_result(None)
+            waiting = [asyncio.create_task(_listen(link)), asyncio.create_task(self._closing.wait())]
+            try:
+                while not link.lost and not self._closing.is_set():
+                    news = asyncio.create_task(link.news.wait())
+                    await asyncio.wait((news, waiting[1]), return_when=asyncio.FIRST_COMPLETED)
+                    news.cancel()
+                    if link.news.is_set() and not link.lost:
+                        link.news.clear()
+                        await self._list(server, link.client)
+            finally:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _forget(self, server: McpServer, but: Collection[str] = ()) -> None:
+        """Offer nothing of a server any more, `but` for what has these names."""
+        for found in (self.tools, self.resources, self.prompts):
+            for name in [name for name, each in found.items() if each.server == server.name and name not in but]:
+                del found[name]
 
     async def _list(self, server: McpServer, client: Client) -> None:
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            for tool in page.tools:
+        """Offer what a server has now."""
+        has, names = client.server_capabilities, set[str]()
+        if has.tools is not None:
+            async for tool in _pages(client.list_tools, "tools"):
                 name = NAME.sub("_", tool.name)[:64]
-                if name in self.tools:
+                if name in names or (name in self.tools and self.tools[name].server != server.name):
                     name = NAME.sub("_", f"{server.name}_{tool.name}")[:64]
                 about = tool.description or ""
                 self.tools[name] = McpTool(name, about, tool.input_schema, server.name, tool.name in server.allowed)
-                self._clients[name] = client, tool.name
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+                self._names[name] = tool.name
+                names.add(name)
+        if has.resources is not None:
+            async for each in _pages(client.list_resources, "resources"):
+                found = McpResource(each.name, each.description or "", server.name, str(each.uri))
+                names.add(key := f"{server.name}:{each.name}")
+                self.resources[key] = found
+        if has.prompts is not None:
+            async for each in _pages(client.list_prompts, "prompts"):
+                arguments = tuple((one.name, bool(one.required)) for one in each.arguments or ())
+                names.add(key := f"{server.name}:{each.name}")
+                self.prompts[key] = McpPrompt(each.name, each.description or "", server.name, arguments)
+        self._forget(server, names)
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """The text of a tool's result, and whether it failed. Whoever calls this has asked the user."""
-        if name not in self._clients:
-            return f"there is no tool {name}", True
-        client, there = self._clients[name]
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> McpResult:
+        """The result of a tool. The caller has asked the user."""
+        tool = self.tools.get(name)
+        if tool is None:
+            return McpResult(f"there is no tool {name}", True)
+        there = self._names[name]
+        work = self._asked(tool.server, lambda client: client.call_tool(there, dict(arguments), read_timeout_seconds=CALLING))
         try:
-            result = await client.call_tool(there, dict(arguments), read_timeout_seconds=CALLING)
+            result = await work
+        except EdgeError as error:
+            return McpResult(str(error), True)
+        pictures = tuple(uri for part in result.content if (uri := _picture(part)))
+        return McpResult("\n".join(map(_text, result.content))[:MOST_RESULT], bool(result.is_error), pictures)
+
+    async def read(self, name: str) -> str:
+        """The text of a resource, by its server and name. Raises OptionError, BackendError."""
+        found = self.resources.get(name)
+        if found is None:
+            raise OptionError(f"no MCP server offers the resource {name[:80]!r}.")
+        result = await self._asked(found.server, lambda client: client.read_resource(found.uri))
+        return "\n".join(map(_text, result.contents))[:MOST_RESULT]
+
+    async def fill(self, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt, by its server and name. Raises OptionError, BackendError."""
+        found = self.prompts.get(name)
+        if found is None:
+            raise OptionError(f"no MCP server offers the prompt {name[:80]!r}.")
+        missing = [argument for argument, required in found.arguments if required and not arguments.get(argument)]
+        if missing:
+            raise OptionError(f"the prompt {name} needs {', '.join(missing)}; give {missing[0]}=TEXT.")
+        result = await self._asked(found.server, lambda client: client.get_prompt(found.name, dict(arguments)))
+        return "\n\n".join(_text(each.content) for each in result.messages)[:MOST_RESULT]
+
+    async def _asked(self, server: str, ask: Callable[[Client], Awaitable[Any]]) -> Any:  # Any: of the mcp package
+        """The answer of a server. Raises BackendError."""
+        link = self._links.get(server)
+        if link is None:
+            raise BackendError(f"the MCP server {server} is not connected.")
+        try:
+            return await ask(link.client)
         except Exception as error:
-            return _reason(error), True
-        texts = [getattr(part, "text", None) or f"({part.type})" for part in result.content]
-        return "\n".join(texts)[:MOST_RESULT], bool(result.is_error)
+            if getattr(getattr(error, "error", None), "code", 0) == CLOSED:
+                link.lose()
+                raise BackendError(f"the MCP server {server} has ended; it is started again.") from error
+            raise BackendError(_reason(error)) from error
 
     async def close(self) -> None:
         """End all connections, and the commands behind them."""
@@ -165,17 +315,70 @@ class McpTools:
             await asyncio.wait(self._tasks, timeout=CLOSING)
 
 
-async def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
+async def _linked(server: McpServer, stack: contextlib.AsyncExitStack, errors: TextIO) -> McpLink:
+    """A connection, which ends with the stack. `errors`: for the standard error of a command."""
     from mcp.client import Client
-    from mcp.client.stdio import StdioServerParameters
+    from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
+    async def heard(message: object) -> None:
+        if type(message).__name__.endswith("ListChangedNotification"):
+            link.news.set()
+
     if server.url:
         http = await stack.enter_async_context(create_mcp_http_client(headers=dict(server.headers)))
-        return Client(streamable_http_client(server.url, http_client=http))
-    environment = {**os.environ, **server.environment}
-    return Client(StdioServerParameters(command=server.command, args=list(server.arguments), env=environment, cwd=server.folder))
+        link = McpLink(Client(streamable_http_client(server.url, http_client=http), message_handler=heard))
+    else:
+        environment = {**os.environ, **server.environment}
+        command = StdioServerParameters(command=server.command, args=list(server.arguments), env=environment, cwd=server.folder)
+        link = McpLink(Client(stdio_client(command, errors), message_handler=heard))
+    await stack.enter_async_context(link.client)
+    return link
+
+
+async def _listen(link: McpLink) -> None:
+    """Hear of changed lists, where the protocol has a stream for them."""
+    from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+    try:
+        async with link.client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True) as events:
+            link.news.set()  # of what has changed before this
+            async for _ in events:
+                link.news.set()
+    except ListenNotSupportedError:
+        pass
+    except SubscriptionLost:
+        link.lose()
+    except Exception as error:
+        log.debug("mcp: no news: %s", _reason(error))
+
+
+async def _pages(list_page: Callable[..., Awaitable[Any]], name: str) -> AsyncIterator[Any]:  # Any: of the mcp package
+    """All that a server lists."""
+    cursor: str | None = None
+    while True:
+        page = await list_page(cursor=cursor)
+        for each in getattr(page, name):
+            yield each
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _text(part: Any) -> str:  # Any: a part of a result, of many types
+    """The text of a part; the kind of one that is none."""
+    inner = getattr(part, "resource", part)
+    text, uri = getattr(inner, "text", None), getattr(inner, "uri", None)
+    kind = getattr(part, "mime_type", None) or getattr(part, "type", "data")
+    return text if isinstance(text, str) else f"({kind}{f': {uri}' if uri else ''})"
+
+
+def _picture(part: Any) -> str:  # Any: a part of a result, of many types
+    """The data URI of a part that is a picture of a usual size, else ""."""
+    kind, data = getattr(part, "mime_type", None), getattr(part, "data", None)
+    usual = isinstance(kind, str) and kind.startswith("image/") and isinstance(data, str) and len(data) <= MOST_PICTURE
+    return f"data:{kind};base64,{data}" if usual else ""
 
 
 def _reason(error: BaseException) -> str:

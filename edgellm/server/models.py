@@ -10,15 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 import edgellm
-from edgellm import InstalledModel, Model, NotEnoughMemory
+from edgellm import EdgeError, InstalledModel, Model, ModelNotFound, NotEnoughMemory
 from edgellm.server.problems import Problem
 from edgellm.server.settings import LOOK_SECONDS, LOW_MEMORY, Settings
 
 log = logging.getLogger("edgellm.server")
 MOST_NAME, MOST_NAMES = 300, 1000
+NAMELESS = ("", "default", "dummy")  # "dummy": what huggingface_hub's client sends where it was given no model
 STOP_AGAIN = 0.05  # seconds between two looks for answers that are to end
 LISTED_SECONDS = 5.0  # that a look at the disk counts
 
@@ -31,6 +30,24 @@ class Offered:
     source: str
     sampling: Mapping[str, float] = field(default_factory=dict)
     installed: InstalledModel | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.installed.size if self.installed else _stat(self.source)[0]
+
+    @property
+    def modified(self) -> float:
+        """When the file was written, in seconds since 1970."""
+        return self.installed.modified if self.installed else _stat(self.source)[1]
+
+
+def _stat(path: str) -> tuple[int, float]:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return 0, 0.0
+    return found.st_size, found.st_mtime
 
 
 @dataclass(eq=False, slots=True)
@@ -49,6 +66,12 @@ class Loaded:
         return self.offered.name
 
 
+def _warm_up(model: Model) -> None:
+    """Compile the template and whatever else the first request would wait for; nothing is computed."""
+    with contextlib.suppress(EdgeError):
+        model.chat([{"role": "user", "content": "Hello"}], stream=True, max_tokens=1).close()
+
+
 class Models:
     """Used by the event loop's thread alone; loading and closing happen in others."""
 
@@ -63,7 +86,7 @@ class Models:
         self._stopped = False
 
     async def start(self) -> Loaded:
-        """Load the first of the models that the server was started with. Raises what `edgellm.load` raises."""
+        """Load the first of the models that the server was started with, ready to answer. Raises what `edgellm.load` raises."""
         names = await asyncio.to_thread(self._names)
         for given in self._settings.models:
             path = Path(given)
@@ -71,7 +94,9 @@ class Models:
             offered = known or Offered(path.stem if path.suffix else given, given)
             self._served[offered.name.lower()] = offered
         first = next(iter(self._served.values()))
-        return await self._load(first)
+        loaded = await self._load(first)
+        await asyncio.to_thread(_warm_up, loaded.model)
+        return loaded
 
     async def stop(self) -> None:
         """Begin no other answer, and end those under way, also those whose prompt is being encoded; until it is cancelled."""
@@ -87,9 +112,8 @@ class Models:
         """Unload models that write nothing where the machine's memory becomes short, least recently used first; until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            memory = psutil.virtual_memory()
             idle = next((each for each in self.loaded.values() if not each.users), None)
-            if idle is not None and memory.available < LOW_MEMORY * memory.total:
+            if idle is not None and await asyncio.to_thread(edgellm.free_memory) < LOW_MEMORY and not idle.users:
                 log.info("unloaded %s, for memory is short", idle.name)
                 await asyncio.wait((self._close(idle),))
 
@@ -100,7 +124,7 @@ class Models:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def names(self) -> dict[str, Offered]:
-        """What requests may name: the models that the server was started with, then those on this machine."""
+        """The models that requests may name: those that the server was started with, then those on this machine."""
         since, names = self._listed
         if time.monotonic() - since > LISTED_SECONDS:
             names = await asyncio.to_thread(self._names)
@@ -137,7 +161,7 @@ class Models:
         """The model that a request names, the first one for none. Raises Problem."""
         served = self._served
         wanted = (name or "").strip()
-        if wanted.lower() in ("", "default"):
+        if wanted.lower() in NAMELESS:
             return next(iter(served.values()))
         wanted = self._settings.aliases.get(wanted, wanted)
         key = wanted.lower().removesuffix(":latest")
@@ -147,7 +171,10 @@ class Models:
         for each in names.values():
             if each.name.lower() == key:
                 return each
-        installed = await asyncio.to_thread(edgellm.find_installed, wanted) if len(wanted) <= MOST_NAME else None
+        try:
+            installed = await asyncio.to_thread(edgellm.find_installed, wanted) if len(wanted) <= MOST_NAME else None
+        except ModelNotFound as error:
+            raise Problem(404, str(error), code="model_not_found") from error
         if installed is not None:
             return next(
                 (each for each in names.values() if each.source == str(installed.path)), Offered(wanted, str(installed.path))
@@ -189,7 +216,7 @@ class Models:
             self.release(loaded, self._settings.keep_alive if keep_alive == -1.0 else keep_alive)
 
     def _check_running(self) -> None:
-        """Raises Problem once the server was told to stop."""
+        """Raises Problem once the server has been asked to stop."""
         if self._stopped:
             raise Problem(503, "the server is stopping.", code="server_stopping", headers={"connection": "close"})
 

@@ -1,13 +1,15 @@
-"""Parts of a message's content: text, and pictures as data URIs. Nothing in a request names a file or an address to read."""
+"""Parts of a message's content: text, pictures as data URIs, and clips. Nothing in a request names a file or an address to read."""
 
 from __future__ import annotations
 
 from typing import Any  # Any: JSON
 
+from edgellm import Model
 from edgellm.server.problems import Problem
 
 Part = dict[str, Any]
 Content = str | list[Part]
+THOUGHTS = ("thinking", "reasoning", "redacted_thinking")  # parts of earlier answers that no model reads again
 
 
 def text_part(text: str) -> Part:
@@ -28,21 +30,33 @@ def picture_of_base64(data: object, where: str) -> Part:
     return picture(f"data:image/png;base64,{data.rpartition(',')[2] if data[:5].lower() == 'data:' else data}", where)
 
 
+def clip(audio: object, where: str) -> Part:
+    """A clip of its bytes in base64. Raises Problem."""
+    data = audio.get("data") if isinstance(audio, dict) else None
+    if not isinstance(data, str):
+        raise Problem(400, f"{where}: give the bytes of the audio in base64, as input_audio.data.")
+    return {"type": "input_audio", "input_audio": {"data": data}}
+
+
 def checked(content: str | list[Part] | None, where: str) -> Content | None:
     """A content in which other kinds of parts, and other fields of parts, cannot hide. Raises Problem."""
     if content is None or isinstance(content, str):
         return content
-    return [_checked(part, where) for part in content]
+    return [_checked(part, where) for part in content if part.get("type") not in THOUGHTS]
 
 
 def _checked(part: Part, where: str) -> Part:
-    kind, text = part.get("type"), part.get("text")
+    kind, text = part.get("type"), part.get("text", part.get("refusal"))
     if kind in ("text", "input_text", "output_text", "refusal") and isinstance(text, str):
         return text_part(text)
     if kind in ("image_url", "input_image"):
         url = part.get("image_url")
         return picture(url.get("url") if isinstance(url, dict) else url, where)
-    raise Problem(400, f"{where} has a part of the type {str(kind)[:40]!r}, which is not supported; give text, or image_url.")
+    if kind == "input_audio":
+        return clip(part.get("input_audio"), where)
+    raise Problem(
+        400, f"{where} has a part of the type {str(kind)[:40]!r}, which is not supported; give text, image_url or input_audio."
+    )
 
 
 def joined(parts: list[str | Part]) -> Content:
@@ -50,3 +64,19 @@ def joined(parts: list[str | Part]) -> Content:
     if all(isinstance(part, str) for part in parts):
         return "\n".join(part for part in parts if isinstance(part, str))
     return [text_part(part) if isinstance(part, str) else part for part in parts]
+
+
+def readable(messages: list[dict[str, Any]], model: Model) -> list[dict[str, Any]]:
+    """A conversation whose tools have returned pictures, without them where the model doesn't see."""
+    if model.info.vision:
+        return messages
+    return [
+        {**message, "content": _without_pictures(content)}
+        if message.get("role") == "tool" and isinstance(content := message.get("content"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _without_pictures(parts: list[Part]) -> str:
+    return "\n".join(part["text"] if part["type"] == "text" else "(an image, which this model can't see)" for part in parts)

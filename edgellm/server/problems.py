@@ -21,6 +21,8 @@ _STATUS: tuple[tuple[type[EdgeError], int, str | None], ...] = (  # the first th
     (edgellm.ModelNotFound, 404, "model_not_found"),
     (edgellm.OptionError, 400, None),
     (edgellm.TemplateError, 400, None),
+    (edgellm.ImageError, 400, None),
+    (edgellm.AudioError, 400, None),
     (edgellm.NoTokenizer, 400, None),
     (edgellm.SessionError, 400, None),
     (edgellm.QueueFull, 429, "rate_limit_exceeded"),

@@ -11,7 +11,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from edgellm.server.settings import REQUEST_SECONDS, STALL_SECONDS
 
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-TOO_LARGE = 431
 
 
 class Protocol(H11Protocol):
@@ -36,6 +35,9 @@ class Protocol(H11Protocol):
         super().handle_events()
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):  # the request is complete
             self._disarm()
+
+    def _unsupported_upgrade_warning(self) -> None:  # what was asked for is answered over HTTP/1.1, which needs no advice
+        pass
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state is h11.IDLE or self.conn.our_state is h11.SEND_RESPONSE:

@@ -1,4 +1,4 @@
-"""What a server was started with."""
+"""The settings that a server is started with."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STALL_SECONDS = 30.0  # that a client may leave a full connection unread
 IDLE_SECONDS = 75  # that a connection is kept between two requests
 PING_SECONDS = 5.0  # between two signs of life while a prompt is read
 PROGRESS_SECONDS = 0.5  # between two reports of how far it is read, where the protocol has a place for them
-LOW_MEMORY = 0.05  # of the machine's memory: with less than that free, models that write nothing are unloaded
+LOW_MEMORY = 0.05  # of the machine's memory, or the container's: with less than that free, models that write nothing are unloaded
 LOOK_SECONDS = 5.0  # between two looks at the memory
-STOP_SECONDS = 2  # for answers under way, once the server is told to stop
+STOP_SECONDS = 2  # for answers under way, once the server is asked to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         if self.unix is not None or self.host == "localhost":
             return True
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar  # Any: of coroutines
 
 from starlette.requests import Request
@@ -23,6 +24,8 @@ Item = TypeVar("Item")
 Begin = Callable[[int], Awaitable[AsyncStream]]
 Chunks = AsyncGenerator[bytes, None]
 log = logging.getLogger("edgellm.server")
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+COMMENT = b": ping\n\n"  # which readers of server-sent events leave out
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
 
 
@@ -58,7 +61,7 @@ class Spaces:
         self._in_text = False
 
     def push(self, event: Event) -> Iterator[Event]:
-        """What is to be shown, now that `event` came."""
+        """The bytes to send for an event."""
         held, self._held = self._held, None
         if event.kind == "text":
             if held is not None:
@@ -74,40 +77,54 @@ class Spaces:
         yield event
 
 
-async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncIterator[Event | None]:
+async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncGenerator[Event | None]:
     """The events of an answer; None where nothing came for `PING_SECONDS`, at first too.
 
     Events of the prompt count as nothing, unless `progress` asks for one every `PROGRESS_SECONDS`.
     """
     quiet = PROGRESS_SECONDS if progress else PING_SECONDS
-    events, pending, since, spaces = answer.events(), None, time.monotonic(), Spaces()
+    loop, spaces, since = asyncio.get_running_loop(), Spaces(), time.monotonic()
+    found = asyncio.Queue[Event | Exception | None](1)
+
+    timer: asyncio.TimerHandle
+
+    async def pump() -> None:
+        try:
+            async for each in answer.events():
+                await found.put(each)
+        except Exception as error:
+            await found.put(error)
+
+    def tick() -> None:
+        nonlocal timer
+        left = since + PING_SECONDS - time.monotonic()
+        if left <= 0 and found.empty():
+            found.put_nowait(None)
+        timer = loop.call_later(left if left > 0 else PING_SECONDS, tick)
+
+    timer, reading = loop.call_later(PING_SECONDS, tick), asyncio.ensure_future(pump())
     try:
         while True:
-            pending = pending or asyncio.ensure_future(anext(events))
-            await asyncio.wait((pending,), timeout=max(0.0, since + PING_SECONDS - time.monotonic()))
-            event: Event | None = None
-            if pending.done():
-                try:
-                    event = pending.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    pending = None
+            event = await found.get()
+            if isinstance(event, Exception):
+                raise event
             if event is not None and event.kind == "prompt" and time.monotonic() - since < quiet:
                 continue
             since = time.monotonic()
             if event is None or event.kind == "prompt":
                 yield event if progress else None
-            else:
-                for each in spaces.push(event):
-                    yield each
+                continue
+            for shown in spaces.push(event):
+                yield shown
+            if event.kind == "done":
+                return
     finally:
-        if pending is not None:
-            await _ended(pending)
+        timer.cancel()
+        await _ended(reading)
 
 
 async def merged(sources: Sequence[AsyncGenerator[Item]], most: int) -> AsyncGenerator[tuple[int, Item]]:
-    """What several generators yield, with their numbers, as it comes; at most `most` of them run at a time, in their order."""
+    """The items of several generators, with their numbers; at most `most` of them run at a time, in their order."""
     places, found = asyncio.Semaphore(most), asyncio.Queue[tuple[int, Item] | BaseException | None]()
 
     async def drain(number: int, source: AsyncGenerator[Item]) -> None:
@@ -139,6 +156,11 @@ async def choices(begin: Begin, n: int, most: int, *, progress: bool = False) ->
 
     `begin(k)` begins one; `most` are written at a time.
     """
+    if n == 1:
+        async with contextlib.aclosing(pinged(await begin(0), progress=progress)) as events:
+            async for event in events:
+                yield 0, event
+        return
     read = asyncio.Event()
 
     async def choice(number: int) -> AsyncGenerator[Event | None]:
@@ -186,11 +208,36 @@ class Streamed(Response):
 
 
 async def streamed(request: Request, chunks: Chunks, media_type: str, failed: Callable[[Problem], bytes]) -> Response:
-    """A response of `chunks`. What goes wrong before the first of them is raised here, while a status can still tell it."""
+    """A response of `chunks`. What goes wrong before the first of them is raised here, while a status can still tell it, unless
+    that takes long, as loading a model may: then comment lines show that the server is alive, where the protocol has such.
+    """
+    first: asyncio.Future[bytes] = asyncio.ensure_future(anext(chunks))
     try:
-        first = await unless_gone(request.receive, anext(chunks))
+        await unless_gone(request.receive, _waited(first, PING_SECONDS if media_type == SSE else None))
+        if first.done():
+            return Streamed(first.result(), chunks, media_type, failed)
     except BaseException:
+        await _ended(first)
         with contextlib.suppress(Exception):
             await chunks.aclose()
         raise
-    return Streamed(first, chunks, media_type, failed)
+    return Streamed(COMMENT, _after(first, chunks), media_type, failed)
+
+
+async def _waited(first: asyncio.Future[bytes], seconds: float | None) -> None:
+    await asyncio.wait((first,), timeout=seconds)
+
+
+async def _after(first: asyncio.Future[bytes], chunks: Chunks) -> Chunks:
+    """Comment lines until the first chunk is there, then all chunks."""
+    try:
+        while not first.done():
+            await _waited(first, PING_SECONDS)
+            if not first.done():
+                yield COMMENT
+        yield first.result()
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        await _ended(first)
+        await chunks.aclose()

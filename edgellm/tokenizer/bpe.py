@@ -36,13 +36,16 @@ class BpeEncoder:
 
     space_prefix = False
 
-    def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str], unmerged: frozenset[int] = frozenset()
+    ) -> None:
+        """`unmerged`: tokens that no merge and no word of a text leads to."""
         self.vocabulary, self.pre = vocabulary, pre
         letters = None if pre.visible_spaces or pre.drops_spaces else BYTE_OF_LETTER
         self.spelling = Spelling(byte_tokens=True, space=SPACE if pre.visible_spaces else "", letters=letters)
         self._merges: Merges | None = Merges(merges, vocabulary.file)
         self._as = np.arange(len(vocabulary) + 1, dtype=np.int32)  # what texts with an id become; the last one has none
-        self._as[[*vocabulary.control, -1]] = -1
+        self._as[[*vocabulary.control, *unmerged, -1]] = -1
         self._others: dict[str, int] = {}  # ids of texts that the vocabulary lacks
         self._beyond: dict[int, int | None] = {}  # these ids, and what stands for them
         self._of_byte = np.zeros(256, np.uint32)

@@ -12,7 +12,7 @@ ROLE = re.compile(r"\[(prefix|suffix|middle|repository|separator)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FillInFormat:
     """Parts of a prompt, in their order; a role in brackets is its token."""
 
     repository: str = ""
@@ -23,14 +23,15 @@ class Format:
     fill: str = "[prefix]{prefix}[suffix]{suffix}[middle]"
 
 
-USUAL = Format()
-BY_SEPARATOR: Mapping[str | None, Format] = {
-    None: Format("", "#{path}\n{text}\n", "", within="#{path}\n", files_within=True),  # DeepSeek-Coder's README
+USUAL = FillInFormat()
+BY_SEPARATOR: Mapping[str | None, FillInFormat] = {
+    None: FillInFormat("", "#{path}\n{text}\n", "", within="#{path}\n", files_within=True),  # DeepSeek-Coder's README
     "<|file_sep|>": replace(USUAL, repository="[repository]{name}\n"),  # Qwen2.5-Coder Technical Report, 3.2
-    "<file_sep>": Format("[repository]{name}", "[separator]{path}\n{text}", "[separator]", within="{path}\n"),  # StarCoder 2, 5.1
+    # StarCoder 2, 5.1
+    "<file_sep>": FillInFormat("[repository]{name}", "[separator]{path}\n{text}", "[separator]", within="{path}\n"),
     "<filename>": replace(USUAL, repository="[repository]{name}"),  # StarCoder and Granite code
     "<|filename|>": replace(USUAL, repository="[repository]{name}"),  # Granite 4
-    "<|file_separator|>": Format("", "{path}\n{text}[separator]", "{path}\n"),  # CodeGemma
+    "<|file_separator|>": FillInFormat("", "{path}\n{text}[separator]", "{path}\n"),  # CodeGemma
 }
 BY_PREFIX = {  # the texts of prefix tokens whose families have another order
     "[PREFIX]": "[suffix]{suffix}[prefix]{prefix}",  # Codestral
@@ -49,7 +50,7 @@ class FillIn:
     repository: str = ""
 
 
-def format_of(tokenizer: Tokenizer) -> Format | None:
+def format_of(tokenizer: Tokenizer) -> FillInFormat | None:
     """The format of a vocabulary's family; None where it has no tokens for filling in."""
     texts = {role: tokenizer.token_text(token) for role, token in tokenizer.fill_in_ids.items()}
     found = BY_SEPARATOR.get(texts.get("separator"), USUAL)
@@ -59,9 +60,9 @@ def format_of(tokenizer: Tokenizer) -> Format | None:
     return found if texts.keys() >= {*ROLE.findall(found.fill)} else None
 
 
-def encode_fill_in(tokenizer: Tokenizer, form: Format, asked: FillIn, room: int) -> list[int]:
+def encode_fill_in(tokenizer: Tokenizer, form: FillInFormat, asked: FillIn, room: int) -> tuple[list[int], int]:
     """The prompt's token ids. Where they are more than `room`, files are left out, from the first one on; then the prefix loses
-    its beginning and the suffix its end.
+    its beginning and the suffix its end: so many tokens, the second result.
     """
     begin = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     if asked.repository:
@@ -73,7 +74,9 @@ def encode_fill_in(tokenizer: Tokenizer, form: Format, asked: FillIn, room: int)
     used = len(suffix) + len(tokenizer.encode(lead + asked.prefix, add_special=False))
     files = [(path, text.removesuffix("\n") if form.file.endswith("\n") else text) for path, text in asked.files]
     encoded = [_ids(tokenizer, form.file, {"path": path, "text": text}) for path, text in files]
+    left_out = 0
     while encoded and used + sum(map(len, encoded)) > room:
+        left_out += len(encoded[0])
         del encoded[0], files[0]
     if form.files_within:
         lead = "".join(form.file.format(path=path, text=text) for path, text in files) + lead
@@ -82,10 +85,11 @@ def encode_fill_in(tokenizer: Tokenizer, form: Format, asked: FillIn, room: int)
     prefix = tokenizer.encode(lead + asked.prefix, add_special=False)
     room = max(room - sum(map(len, encoded)), 0)
     if len(prefix) + len(suffix) > room:
+        left_out += len(prefix) + len(suffix) - room
         suffix = suffix[: max(room // 4, room - len(prefix))]
         prefix = prefix[max(len(prefix) + len(suffix) - room, 0) :]
     filled = _ids(tokenizer, form.fill, {"prefix": prefix, "suffix": suffix})
-    return [*begin, *(token for ids in encoded for token in ids), *named, *filled]
+    return [*begin, *(token for ids in encoded for token in ids), *named, *filled], left_out
 
 
 def _ids(tokenizer: Tokenizer, template: str, values: Mapping[str, str | list[int]]) -> list[int]:

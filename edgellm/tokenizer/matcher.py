@@ -1,4 +1,4 @@
-"""Finds whole-token texts inside a text: leftmost first, then longest, in time linear in the text."""
+"""Finds texts of special tokens inside a text: leftmost first, then longest, in time linear in the text."""
 
 from __future__ import annotations
 

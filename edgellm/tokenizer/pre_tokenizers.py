@@ -177,6 +177,13 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
 }
 
 
+def check_expressions(settings: object) -> None:
+    """Raises ValueError for expressions in a part of a tokenizer.json that may take too long."""
+    trusted = {part for row in PRE_TOKENIZERS.values() for text in row.expressions for part in alternatives(text)}
+    for expression in expressions(settings):
+        check_cuts(expression, trusted)
+
+
 def library_cuts(settings: object) -> pre_tokenizers.PreTokenizer:
     """The tokenizers library's object for the pre_tokenizer of a tokenizer.json, which comes from a foreign file.
 
@@ -184,9 +191,7 @@ def library_cuts(settings: object) -> pre_tokenizers.PreTokenizer:
     """
     from tokenizers import Tokenizer
 
-    trusted = {part for row in PRE_TOKENIZERS.values() for text in row.expressions for part in alternatives(text)}
-    for expression in expressions(settings):
-        check_cuts(expression, trusted)
+    check_expressions(settings)
     bare = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": settings}
     try:
         cuts: pre_tokenizers.PreTokenizer | None = Tokenizer.from_str(json.dumps(bare)).pre_tokenizer

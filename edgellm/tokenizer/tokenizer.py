@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import operator
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,8 @@ from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_SPECIAL = 500_000  # characters of all special tokens; the largest vocabularies have 100,000
 VISIBLE_SPACE = "▁"  # U+2581
-SPACES = " \t\n\v\f\r"
+SPACES = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+JOINERS = "\u200c\u200d"
 Span = tuple[int, int]  # start and stop of characters
 
 
@@ -33,6 +35,12 @@ class Manners:
     eats_left: frozenset[int] = frozenset()  # ids that swallow white space before them
     eats_right: frozenset[int] = frozenset()  # ids that swallow white space after them
     space_once: bool = False  # no space is put before a text that begins with one
+    space_first: bool = False  # nor behind a special token
+    single: frozenset[int] = frozenset()  # ids that stand for a word by itself, not for a part of one
+    compose: bool = False  # characters are composed (NFC) between special tokens
+    inside: frozenset[int] = frozenset()  # ids that the encoder finds itself, in the text that it normalised
+    space_inside: bool = False  # the encoder puts the space before a text
+    leading: tuple[int, ...] = ()  # further ids between `begin` and the text
 
 
 class Tokenizer:
@@ -44,7 +52,7 @@ class Tokenizer:
         self._n_tokens = len(vocabulary)
         texts, last = vocabulary.texts, vocabulary.texts.shadowed
         added = np.flatnonzero(np.frombuffer(vocabulary.types, np.uint8) == TokenType.USER_DEFINED).tolist()
-        ours = [i for i in added if last.get(i, i) not in vocabulary.control]
+        ours = [i for i in added if last.get(i, i) not in vocabulary.control and i not in manners.inside]
         if sum(min(len(texts[i]), LONGEST) for i in {*ours, *vocabulary.control}) > MAX_SPECIAL:
             raise BadVocab(
                 f"the special tokens have more than {MAX_SPECIAL} characters together, as none of a real model; "
@@ -165,13 +173,15 @@ class Tokenizer:
             text = SURROGATE.sub("\ufffd", text)
         begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
         parts: list[str | int] = [] if begin is None else [begin]
+        parts += self._manners.leading if add_special else ()
         after_special = True
         for fragment in self._fragments(text, trusted):
             if isinstance(fragment, int):
                 parts.append(fragment)
-                after_special = True
+                after_special = not self._manners.space_first
             elif fragment:
-                prefixed = after_special and self._encoder.space_prefix
+                fragment = unicodedata.normalize("NFC", fragment) if self._manners.compose else fragment
+                prefixed = after_special and self._encoder.space_prefix and not self._manners.space_inside
                 if prefixed and self._manners.space_once and fragment.startswith((" ", VISIBLE_SPACE)):
                     prefixed = False
                 parts.append(" " + fragment if prefixed else fragment)
@@ -209,10 +219,10 @@ class Tokenizer:
         piece = self.piece(token)
         if token in self.vocabulary.control:
             # One that is left out stands for nothing: "A", <s>, " B" reads "A B", as llama.cpp prints it.
-            return (b"", after_special) if skip_special else (piece, True)
+            return (b"", after_special) if skip_special else (piece, not self._manners.space_first)
         if after_special and self._encoder.space_prefix and piece.startswith(b" "):
             piece = piece[1:]
-        return piece, self.vocabulary.types[token] == TokenType.USER_DEFINED
+        return piece, self.vocabulary.types[token] == TokenType.USER_DEFINED and not self._manners.space_first
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; of a control token its text."""
@@ -265,6 +275,9 @@ class Tokenizer:
                     at = left + 1
                     continue
                 right, token = match.end(), ids[match[0]]
+            if token in self._manners.single and (_in_word(text[left - 1 : left]) or _in_word(text[right : right + 1])):
+                at = left + 1
+                continue
             before = text[start:left]
             yield before.rstrip(SPACES) if token in self._manners.eats_left else before
             yield token
@@ -276,6 +289,14 @@ class Tokenizer:
         while at < len(text) and text[at] in SPACES:
             at += 1
         return at
+
+
+def _in_word(char: str) -> bool:
+    """True for a character of a word, as Unicode's \\w has it."""
+    if not char:
+        return False
+    kind = unicodedata.category(char)
+    return kind[0] in "LM" or kind in ("Nd", "Nl", "Pc") or char in JOINERS
 
 
 class StreamDecoder:

@@ -233,7 +233,7 @@ def stood_in(ids: list[int], beyond: Mapping[int, int | None], file: str) -> lis
 
 def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None, unknown: int | None) -> list[int]:
     types = reader.numbers("token_type", len(texts), "iu")
-    if types is None:  # files of 2023: only the texts and roles tell
+    if types is None:  # files of 2023: known by texts and roles only
         types = [TokenType.BYTE if BYTE_TEXT.fullmatch(text) else TokenType.NORMAL for text in texts]
         for token, kind in ((bos, TokenType.CONTROL), (eos, TokenType.CONTROL), (unknown, TokenType.UNKNOWN)):
             if token is not None:

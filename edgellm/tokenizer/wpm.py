@@ -16,6 +16,7 @@ from edgellm.tokenizer.trie import NO_CODE, Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
 NO_TOKEN = -1
+NO_PIECE = "\uf8ff"  # for a visible space of the text, which is no beginning of a word
 MAX_WORD = 100  # characters of a word that is cut: BERT's
 MAX_KNOWN = 30_000  # characters that are kept: 4 MB
 # Ranges that BERT's normaliser takes for Chinese characters, each a word of its own.
@@ -103,7 +104,7 @@ class WpmEncoder:
         """Ids of words; of one with an unknown part, or that is too long, only the unknown token."""
         assert self._trie is not None
         ends = np.cumsum([len(word) + 2 for word in words], dtype=np.int64)
-        codes = codes_of("".join(f"{SPACE}{word} " for word in words))
+        codes = codes_of("".join(f"{SPACE}{word.replace(SPACE, NO_PIECE)} " for word in words))
         codes[ends - 1] = NO_CODE
         ids, lengths = self._trie.longest(codes)
         at = 0

@@ -22,10 +22,10 @@ from edgellm.checkpoints.lora import CONFIG as ADAPTER
 from edgellm.checkpoints.packings import unpacked
 from edgellm.checkpoints.packings.exact import ExactCheckpoint
 from edgellm.checkpoints.source import Source
-from edgellm.checkpoints.tokenizer.reader import UNNAMED_CUTS
+from edgellm.checkpoints.tokenizer.reader import UNNAMED_CUTS, UNSAID
 from edgellm.errors import NoTokenizer, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
+from edgellm.formats.ggml_types import TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.spec import vectors
@@ -68,13 +68,15 @@ def convert(
     if pre is not None and pre not in PRE_TOKENIZERS:
         raise OptionError(f"--pre {pre[:40]!r} is not a pre-tokenizer; give one such as {', '.join(list(PRE_TOKENIZERS)[:8])}.")
     with open_mlx_folder(os.path.abspath(folder), unpacked, pre=pre) as model:
-        if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
-            raise Unsupported(
-                f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder, field=packed.name
-            )
         notes = _left_out(model) + model.notes
         if model.metadata.get("tokenizer.ggml.pre") == OWN_CUTS:
             raise Unsupported(UNNAMED_CUTS, file=folder, field="pre_tokenizer")
+        if step := model.metadata.get(f"tokenizer.ggml.{UNSAID}"):
+            raise Unsupported(
+                f"its tokenizer.json has {step}, which GGUF has no keys for; run the folder as it is, or give --pre (such as "
+                "default) and check the ids with edgellm tokenize",
+                file=folder,
+            )
         model.drop_tied_output()
         keys, graph = load_graph(model)
         if not keys.causal and (len(graph.kv_states) < len(graph.states) or any(state.causal for state in graph.kv_states)):
@@ -87,7 +89,7 @@ def convert(
         exact, more = _exact(model) if target is None else ({}, [])
         notes += more
         plan = [
-            NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target))
+            NewTensor(name, model.tensors[name].shape, _type(model, name, target, exact.get(name)))
             for name in sorted(model.tensors, key=_order)
         ]
         fallen = [tensor.name for tensor in plan if target is not None and tensor.type.name not in (target.name, "F32")]
@@ -191,8 +193,11 @@ def _left_out(model: MlxFolder) -> list[str]:
     return notes + (["layers that only draft tokens are left out"] if model.drafting else [])
 
 
-def _type(model: MlxFolder, name: str, target: GGMLType | None) -> GGMLType:
+def _type(model: MlxFolder, name: str, target: GGMLType | None, exact: GGMLType | None) -> GGMLType:
+    """The type of a tensor in the file. `exact`: the one that holds its packed values."""
     info = model.tensors[name]
+    if exact is not None and not (exact.name in PLAIN and FLOAT_TENSORS.fullmatch(name)):
+        return exact
     if len(info.shape) < 2 or FLOAT_TENSORS.fullmatch(name):
         return TYPES_BY_NAME["F32"]
     if target is None:

@@ -18,7 +18,7 @@ from edgellm.ops.dense import learned_positions
 from edgellm.options.tools import CHUNKS
 from edgellm.reference import Reference
 from edgellm.tokenizer import Tokenizer, build_tokenizer
-from edgellm.tools.source import open_source
+from edgellm.tools.places import open_source
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]

@@ -89,6 +89,7 @@ _KEPT = (
     ".rel_pos",
     ".patch_embd",
     ".patch_merger",
+    "mm.input_projection.weight",  # Gemma 3's is read by columns, and llama.cpp can't turn quantised rows
     "a.rvq.codebook",
     "mm.a.code_embd",
 )

@@ -1,4 +1,4 @@
-"""Checks of the places that tools write to: never a file that they read, and an existing one only with --force."""
+"""Files that tools read and write: never is a source written to, and an existing file only with --force."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import os
 from collections.abc import Iterable
 
 from edgellm.errors import OptionError
+from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.whole_file import PART
 
 Path = str | os.PathLike[str]
+
+
+def open_source(path: Path) -> GGUFFile:
+    """A GGUF file. Raises OptionError for a folder, and the FormatErrors."""
+    if os.path.isdir(path):
+        raise OptionError(f"{os.fspath(path)} is a folder; make a GGUF file of it first (edgellm convert).")
+    return open_gguf(path)
 
 
 def checkpoint_files(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,7 @@ from edgellm.formats.writer import GGUFWriter, NewTensor, part_path
 from edgellm.tools.encoder import Floats, TensorEncoder, check_encodable
 from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
-from edgellm.tools.places import check_out
-from edgellm.tools.source import open_source
+from edgellm.tools.places import check_out, open_source
 
 PIECE = 1 << 19  # values that a thread quantises at a time: 2 MiB of f32
 _DROPPED = 32 << 20  # bytes written from a tensor before its pages in the source are given back
@@ -60,6 +59,7 @@ class Plan:
     mix: Mix
     tensors: Mapping[str, TensorInfo]
     types: Mapping[str, GGMLType]
+    file_bytes: int = 0  # of the files that will be written, headers included; where that was asked for
 
     @property
     def new_tensors(self) -> list[NewTensor]:
@@ -106,9 +106,13 @@ class _Job:
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
     """The types that `quantize` would choose. Reads only headers. Raises OptionError and the FormatErrors, as it would."""
     with open_source(source) as gguf:
-        planned = _plan(gguf, options, _importance(options), None)
+        importance = _importance(options)
+        planned = _plan(gguf, options, importance, None)
         _check(gguf, planned, options)
-        return planned
+        metadata = gguf.typed_metadata() | _about(planned.mix, importance)
+        return replace(
+            planned, file_bytes=GGUFWriter("new.gguf", metadata, planned.new_tensors, split_bytes=options.split_bytes).nbytes
+        )
 
 
 def quantize(

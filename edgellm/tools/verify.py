@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from edgellm.arch import build_graph, find, load_graph
-from edgellm.arch.vision import is_projector, load_encoder
-from edgellm.catalogue import entries, entry_of
+from edgellm.arch._projector import graphs_of
+from edgellm.arch.vision import is_projector
+from edgellm.catalogue.names import entry_of
+from edgellm.catalogue.registry import entries
 from edgellm.checkpoints.opening import open_model
 from edgellm.errors import EdgeError, Unsupported
 from edgellm.formats.codecs import CODECS, Codec
@@ -21,8 +23,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
 from edgellm.hparams import architecture_of
 from edgellm.spec import UNUSED, matrices, vectors
-from edgellm.tools.finding import Diagnosis
-from edgellm.tools.verify_text import template_findings, tokenizer_findings
+from edgellm.tools.verify_text import Diagnosis, template_findings, tokenizer_findings
 
 Progress = Callable[[str, int, int], None]
 AT_ONCE = 32 << 20  # bytes that are looked at together
@@ -189,10 +190,12 @@ def _tensors(gguf: GGUFFile) -> Iterator[Diagnosis]:
 
 def _projector(gguf: GGUFFile) -> Diagnosis:
     try:
-        keys, graph, _ = load_encoder(gguf)
+        graphs = graphs_of(gguf)
     except EdgeError as error:
         return Diagnosis("tensors", "warning" if isinstance(error, Unsupported) else "error", _short(error, gguf))
-    return Diagnosis("tensors", "ok", f"all {len(matrices(graph) | vectors(graph))} that {keys.projector_type} needs are there")
+    kinds = [gguf.metadata.get(key) for key in ("clip.projector_type", "clip.vision.projector_type", "clip.audio.projector_type")]
+    needed = {name for graph in graphs for name in (*matrices(graph), *vectors(graph))}
+    return Diagnosis("tensors", "ok", f"all {len(needed)} that {', '.join(str(kind) for kind in kinds if kind)} needs are there")
 
 
 def _some(names: list[str]) -> str:

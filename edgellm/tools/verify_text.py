@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from edgellm.chat import ChatTemplate, shape_of, template_variants
 from edgellm.chat.families import unknown_mark
@@ -16,8 +17,8 @@ from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.rwkv import unescaped
 from edgellm.tokenizer.spm import BYTE_TEXTS
 from edgellm.tokenizer.vocabulary import PREFIX, TokenType
-from edgellm.tools.finding import Diagnosis
 
+Status = Literal["ok", "warning", "error", "skipped"]
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
     "  two  spaces,\ttabs\n\nand lines\r\n",
@@ -48,6 +49,15 @@ ANSWER = {"role": "assistant", "content": "Mount Everest."}
 CONTROL_LOOKING = re.compile(r"<\|[\w.-]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
 RERANK = "rerank"  # of rerankers: a form for a query and a document, in no template language
 Conversation = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`check`: what was looked at; `status`: "skipped" where there was nothing to look at; `text`: what was found, what to do."""
+
+    check: str
+    status: Status
+    text: str
 
 
 def tokenizer_findings(gguf: GGUFFile) -> Iterator[Diagnosis]:

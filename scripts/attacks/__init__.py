@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Figure:
-    """What was tried, one sentence on how it ended, and whatever should not have happened."""
+    """A kind of attack, a sentence on how it ended, and the failures."""
 
     tried: str
     ended: str

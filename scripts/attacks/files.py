@@ -124,7 +124,7 @@ def sound_models(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _end(path: Path, chat: bool) -> BaseException | None:
-    """What a file ends in when it is loaded, and its chat template used."""
+    """The outcome of loading a file and using its chat template."""
     try:
         with edgellm.load(path, threads=1, context=64) as model:
             if chat:

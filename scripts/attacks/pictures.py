@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from tiny_hearing import KINDS as HEARING
+from tiny_hearing import hearing_file
 from tiny_projectors import KINDS, projector_file
 
 from attacks import Figure, count
 from edgellm.chat import images
 from edgellm.errors import EdgeError
+from edgellm.loading.audio_encoder import AudioEncoder
 from edgellm.loading.image_encoder import ImageEncoder
 
 HEADER = 6000  # bytes of a projector file: keys and tensor infos
@@ -31,23 +34,27 @@ def damaged(data: bytes, chance: random.Random, first: int) -> bytes:
 
 
 def projectors(folder: Path, seed: int, n: int) -> Figure:
-    """Files of all projector types in turn."""
+    """Files of all projector types in turn, of images and of audio."""
     chance, pixels = random.Random(seed), np.random.default_rng(seed).integers(0, 255, (40, 90, 3), np.uint8)
-    whole = [projector_file(folder / f"{kind}.gguf", kind).read_bytes() for kind in sorted(KINDS)]
+    samples = np.random.default_rng(seed).normal(0, 0.1, 9000).astype(np.float32)
+    makers = [(kind, projector_file, ImageEncoder, pixels) for kind in sorted(KINDS)]
+    makers += [(kind, hearing_file, AudioEncoder, samples) for kind in sorted(HEARING)]
+    whole = [make(folder / f"{kind}.gguf", kind).read_bytes() for kind, make, _, _ in makers]
     path, ended, faults = folder / "damaged.gguf", list[str](), list[str]()
     for number in range(n):
+        kind, _, encoder_of, medium = makers[number % len(whole)]
         path.write_bytes(damaged(whole[number % len(whole)], chance, HEADER))
         try:
-            encoder = ImageEncoder(path, threads=1)
+            encoder = encoder_of(path, threads=1)
             try:
-                ended.append("encoded" if np.isfinite(encoder.encode(pixels).rows).all() else "not numbers")
+                ended.append("encoded" if np.isfinite(encoder.encode(medium).rows).all() else "not numbers")
             finally:
                 encoder.close()
         except EdgeError as error:
             ended.append(type(error).__name__)
         except Exception as error:
             ended.append("fault")
-            faults.append(f"{sorted(KINDS)[number % len(whole)]} {number}: {type(error).__name__}: {error}")
+            faults.append(f"{kind} {number}: {type(error).__name__}: {error}")
     return Figure(f"{n:,} damaged projector files of {len(whole)} types", count(ended), faults)
 
 

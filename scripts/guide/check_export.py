@@ -63,7 +63,7 @@ def same_logits(path: Path, guide: Guide, tokenizer: GuideTokenizer) -> None:
 
 
 def stated_size(guide: Guide) -> None:
-    """What the guide says of its own size must be true."""
+    """The guide's answers about its own size must be true."""
     millions = next((value for word, value in WORDS.items() if re.search(rf"\b{word}\b", PARAMETERS)), 0.0)
     number = millions + 0.5 * ("half" in PARAMETERS)
     if abs(guide.parameters_in_all / 1e6 - number) > 0.3:

@@ -19,7 +19,7 @@ class Question:
     before: tuple[str, ...] = ()
 
     def holds(self, answer: str) -> bool:
-        """Whether an answer has the right facts."""
+        """True if an answer has the right facts."""
         text = " ".join(answer.lower().split())
         return all(any(appears(word, text) for word in group) for group in self.wanted) and not any(
             appears(word, text) for word in self.unwanted

@@ -17,7 +17,7 @@ class LlamaBench:
 
     @cached_property
     def _has_depth(self) -> bool:
-        """Whether it has -d; ik_llama.cpp's has -gp instead, where a prompt comes before the tokens that are timed."""
+        """True if it has -d; ik_llama.cpp's has -gp instead, where a prompt comes before the tokens that are timed."""
         said = subprocess.run([*self._command, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         return "--n-depth" in said.stdout
 

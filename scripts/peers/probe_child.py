@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from edgellm.backends.cpu.bandwidth import ReadProbe
+from edgellm.backends.cpu.bandwidth import CpuReadProbe
 
 
 def main() -> None:
-    probe = ReadProbe(int(sys.argv[1]))
+    probe = CpuReadProbe(int(sys.argv[1]))
     for _ in sys.stdin:
         print(probe.measure() / 1e9, flush=True)
     probe.close()

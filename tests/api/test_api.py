@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -74,6 +75,26 @@ with edgellm.load({os.fspath(path)!r}, context=64) as model:
 print(*sys.modules)"""
     needless = {"asyncio", "ssl", "numba", "numpy.ma", "jinja2", "rich", "typer", "huggingface_hub", "llguidance", "sentencepiece"}
     assert not needless & set(run(code).split())
+
+
+OF_OTHER_USES = (  # modules of pictures, audio, forms, calls, vectors, names and programs, with all that lies in their packages
+    *("arch.vision", "arch.audio", "api.media", "chat.images", "chat.audio", "loading.encoder", "passes.images"),
+    *("api.forms.form", "api.tools", "api.rounds", "chat.families", "api.infill", "tokenizer.fill_in"),
+    *("api.embed", "api.rerank", "catalogue.names", "catalogue.entries", "engine.state_store"),
+    *("checkpoints.folder", "server", "cli", "bench", "tools", "reference"),
+)
+
+
+def test_loading_a_text_model_imports_no_module_of_other_uses(model: edgellm.Model, path: Path) -> None:
+    names = [f"edgellm.{name}" for name in OF_OTHER_USES]
+    assert all(importlib.util.find_spec(name) for name in names)
+    code = f"""
+import sys, edgellm
+with edgellm.load({os.fspath(path)!r}, context=64) as model:
+    model.generate("a b a b", max_tokens=2, temperature=0)
+print(*sys.modules)"""
+    imported = run(code).split()
+    assert [each for each in imported if each in names or each.startswith(tuple(f"{name}." for name in names))] == []
 
 
 def test_running_a_local_file_imports_nothing_for_the_network(model: edgellm.Model, path: Path) -> None:

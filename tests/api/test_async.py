@@ -39,7 +39,7 @@ class Slow:
         return logits
 
     def stands_still(self) -> bool:
-        """Whether no token is computed any more, after a while for those under way."""
+        """True if no token is computed any more, after a while for those under way."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             before = self.tokens
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_twins(model: edgellm.Model) -> None:
     asyncio.run(main())
 
 
-def test_the_loop_goes_on_and_calls_queue(model: edgellm.Model) -> None:
+def test_the_loop_keeps_running_while_calls_queue(model: edgellm.Model) -> None:
     async def main() -> None:
         ticked = threading.Event()
 
@@ -279,7 +279,7 @@ def test_many_answers_share_few_threads(model: edgellm.Model) -> None:
     assert 1 <= most <= 3
 
 
-def test_a_reader_that_stopped_goes_on(model: edgellm.Model) -> None:
+def test_a_reader_that_stopped_continues(model: edgellm.Model) -> None:
     wanted = model.generate("abc", max_tokens=60, **OPTIONS).text
 
     async def main() -> str:
@@ -307,3 +307,8 @@ def test_closing_the_model_ends_answers_of_loops(tmp_path: Path) -> None:
 
     asyncio.run(main())
     until(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
+
+
+def test_another_event_loop_is_refused_with_advice(model: edgellm.Model) -> None:
+    with pytest.raises(edgellm.OptionError, match=r"no event loop of asyncio here; under trio"):
+        model.agenerate("a", max_tokens=1).send(None)

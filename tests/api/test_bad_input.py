@@ -1,10 +1,11 @@
-"""What callers may give by mistake: each is told in an error of edgellm's own, before anything is computed."""
+"""Wrong arguments of all kinds: each raises an error of edgellm's own before anything is computed."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
@@ -245,3 +246,8 @@ def test_adapters_that_are_none(adapters: Any, named: str, model: edgellm.Model)
 def test_switches_of_numpy_are_switches(model: edgellm.Model) -> None:
     given: Any = {"stop_loops": np.True_, "run_tools": np.False_, "stream": np.False_}
     assert model.chat(HELLO, max_tokens=1, **given).stats.generated_tokens <= 1
+
+
+def test_a_model_is_not_sent_to_another_process(tmp_path: Path) -> None:
+    with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model, pytest.raises(OptionError, match="send its path"):
+        pickle.dumps(model)

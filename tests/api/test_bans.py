@@ -11,6 +11,8 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.engine.core import Core
+from edgellm.engine.step import Step
 from edgellm.errors import OptionError
 from edgellm.sampling.bans import Bans
 
@@ -89,8 +91,8 @@ def test_odd_bans(model: edgellm.Model) -> None:
     for wrong in ("", 3, ["a", None], "a" * 201):
         with pytest.raises(OptionError, match="ban="):
             model.generate("a", ban=wrong)  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(OptionError, match="ban and choices"):
-        model.generate("a", ban="b", choices=["b"])
+    only = model.generate("a", ban="b", choices=["b"])
+    assert (only.text, only.stop_reason, only.parsed) == ("", "stop", None)  # nothing else may follow
     assert model.generate("a", ban=[], **GREEDY).text == model.generate("a", **GREEDY).text
 
 
@@ -102,3 +104,60 @@ def test_log_probabilities_of_the_prompt(model: edgellm.Model) -> None:
     assert all(len(each.top) == 2 for each in answer.prompt_logprobs)
     assert model.generate(ids, max_tokens=1).prompt_logprobs is None
     assert model.generate(ids[:1], echo=True, max_tokens=1).prompt_logprobs == ()
+
+
+def test_a_prompt_with_log_probabilities_is_computed_once(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = model.tokenize("Once upon a time, there was a little girl. " * 40)
+    greedy: dict[str, Any] = GREEDY | {"max_tokens": 3}
+    wanted, computed, submit = tuple(model.logprobs(ids, 1)), list[int](), Core._submit
+
+    def counted(core: Core, step: Step) -> None:
+        computed.append(sum(len(part.tokens) for part in step.parts))
+        submit(core, step)
+
+    monkeypatch.setattr(Core, "_submit", counted)
+    plain = model.generate(ids, **greedy)
+    computed.clear()
+    answer = model.generate(ids, echo=True, logprobs=1, **greedy)
+    assert sum(computed) in (len(ids) + 2, len(ids) + 3)  # one token may be computed ahead
+    assert answer.prompt_logprobs == wanted and answer.token_ids == plain.token_ids
+    with model.session() as session:
+        assert session.generate(ids, echo=True, **greedy).token_ids == plain.token_ids
+        computed.clear()
+        session.generate(" and", **greedy)
+        assert sum(computed) < 12
+
+
+def test_bans_beside_a_form(model: edgellm.Model) -> None:
+    """The answer goes back in its form as well; it is valid, and without the texts."""
+    for seed in range(6):
+        assert model.generate("a", ban=["yes", "may"], choices=["yes", "maybe", "no"], seed=seed, temperature=2).text == "no"
+        hot: dict[str, Any] = {"seed": seed, "temperature": 1.5, "max_tokens": 60}
+        words = model.generate("a", ban=["a", "e", "12"], regex="[a-h]{20}-[1-3]{10}", **hot)
+        assert not re.search("[ae]|12", words.text) and re.fullmatch("[b-h]{20}-[1-3]{10}", words.text), words.text
+        schema = {"type": "array", "items": {"enum": ["aa", "ab", 11, 12]}, "minItems": 6, "maxItems": 6}
+        listed = model.generate("a", ban=["aa", "12"], schema=schema, **hot)
+        assert listed.stop_reason == "eog" and set(listed.parsed) <= {"ab", 11} and len(listed.parsed) == 6
+        pieces = model.stream("a", ban=["aa", "12"], schema=schema, **hot)
+        assert "".join(pieces) == listed.text and pieces.result.token_ids == listed.token_ids
+
+
+def test_bans_beside_tools(model: edgellm.Model) -> None:
+    x = {"enum": ["aa", "ab", 11, 12]}
+    parameters = {"type": "object", "properties": {"x": x}, "required": ["x"], "additionalProperties": False}
+    ended = 0
+    model._loaded.template = edgellm.chat.ChatTemplate("{{ tools }}{{ messages[0].content }}{# <tool_call> #}")
+    for seed in range(8):
+        answer = model.chat(
+            [{"role": "user", "content": "x"}],
+            tools=[{"name": "f", "parameters": parameters}],
+            tool_choice="f",
+            parallel_tool_calls=False,
+            ban=["aa", "12"],
+            seed=seed,
+            temperature=1.5,
+            max_tokens=100,
+        )
+        assert [dict(call.arguments) for call in answer.tool_calls] in ([{"x": "ab"}], [{"x": 11}], [])
+        ended += answer.stop_reason == "eog"
+    assert ended

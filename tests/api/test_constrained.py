@@ -21,6 +21,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.api.forms.schema import check as schema_check
 from edgellm.api.forms.schema import parameters_of, schema_of
+from edgellm.api.forms.typed import typed
 from edgellm.errors import OptionError, SchemaError
 from edgellm.tokenizer import Tokenizer
 
@@ -34,14 +35,14 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield model
 
 
-def check(answer: edgellm.Generation, schema: dict[str, Any]) -> bool:
-    """Whether an answer ended by itself; then it must be valid."""
+def check(answer: edgellm.Generation, schema: dict[str, Any], kind: Any = None) -> bool:
+    """True if an answer ended by itself; then it must be valid."""
     assert answer.stop_reason in ("eog", "length")
     if answer.stop_reason == "length":
         assert answer.parsed is None
         return False
     jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(json.loads(answer.text))
-    assert answer.parsed == json.loads(answer.text)
+    assert answer.parsed == (json.loads(answer.text) if kind is None else typed(kind, json.loads(answer.text)))
     return True
 
 
@@ -139,7 +140,7 @@ def test_a_pydantic_model_comes_back_as_its_instance(model: edgellm.Model) -> No
 def test_types_become_schemas(model: edgellm.Model, kind: Any) -> None:
     schema = schema_of(kind)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert sum(check(model.generate("hello", schema=kind, seed=seed, **HOT), schema) for seed in range(4))
+    assert sum(check(model.generate("hello", schema=kind, seed=seed, **HOT), schema, kind) for seed in range(4))
 
 
 def test_a_typed_dicts_schema() -> None:

@@ -1,4 +1,4 @@
-"""What happens when the context is full: tokens slide, turns go, or it is an error; and it is always said."""
+"""A full context: tokens slide, turns are dropped, or it is an error; the answer always reports it."""
 
 from __future__ import annotations
 

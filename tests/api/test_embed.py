@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from encoder_variants import POOLED, encoder_file
+from isa_levels import FLOAT_LEVELS
 from tiny_encoders import ENCODERS
 from tiny_models import tiny_model
 from variants import GOLD, fingerprint, tokens
@@ -20,7 +21,6 @@ import edgellm
 from edgellm import Model
 from edgellm.api.embed import compute
 from edgellm.arch import load_graph
-from edgellm.backends.cpu import system
 from edgellm.errors import ContextFull, NoTokenizer, NumericError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import KVSpec
@@ -79,7 +79,7 @@ def test_every_encoder_equals_the_reference_beside_any_neighbour(tmp_path: Path,
         assert np.array_equal(compute(model._loaded, ids), together)
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", FLOAT_LEVELS)
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
 def test_biases_by_distance_to_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, isa: str) -> None:
     """T5: texts past the distance from which biases are the same, and a feed-forward without gates, as the first version has it."""

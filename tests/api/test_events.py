@@ -25,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
         yield model
 
 
-def test_a_long_prompt_is_told_step_by_step(model: edgellm.Model) -> None:
+def test_a_long_prompt_is_reported_step_by_step(model: edgellm.Model) -> None:
     plain = model.generate(LONG, max_tokens=5, temperature=0)
     model.generate([2, 99], max_tokens=1)  # the prompt is to be read anew
     events = list(model.stream(LONG, max_tokens=5, temperature=0).events())
@@ -46,7 +46,7 @@ def test_what_is_cached_is_not_told(model: edgellm.Model) -> None:
     assert [(one.done, one.total) for one in read] == [(len(LONG) + 2, len(LONG) + 2)]
 
 
-def test_eviction_is_told_once_with_its_messages(model: edgellm.Model) -> None:
+def test_eviction_is_reported_once_with_its_messages(model: edgellm.Model) -> None:
     with model.chat(MESSAGES, stream=True, max_tokens=150, temperature=0, stop_loops=False, ignore_eos=True) as stream:
         events = list(stream.events())
     evicted = [event.evicted for event in events if event.evicted is not None]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,5 +103,13 @@ def test_run_with_a_suffix(
         assert app.run(["run", str(path), before, "--suffix", "cd", *line]) == 0
         wanted = model.infill(before, "cd", max_tokens=6, temperature=0).text
         assert capsys.readouterr().out.rstrip("\n") == wanted.rstrip("\n")
+    pipe_in(monkeypatch, b"")
+    assert app.run(["run", str(path), "abc " * 200, "--suffix", "cd", *line, "--context", "64"]) == 0
+    left_out = re.search(r"([\d,]+) tokens of the text before and after the gap didn't fit", capsys.readouterr().err)
+    assert left_out is not None and int(left_out[1].replace(",", "")) > 100
+    pipe_in(monkeypatch, b"")
+    assert app.run(["run", str(path), "abc " * 200, "--suffix", "cd", *line, "--context", "64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prompt_tokens_dropped"] == found["stats"]["left_out_tokens"] == int(left_out[1].replace(",", ""))
     assert app.run(["run", str(path), "ab", "--suffix", "cd", "--image", "x.png"]) != 0
     assert "--image and --suffix" in capsys.readouterr().err

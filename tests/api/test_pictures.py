@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import random
+import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image as Pillow
-from tiny_projectors import encoded, picture, projector_file
+from tiny_projectors import KINDS, encoded, llava_next, picture, projector_file
 
 from edgellm.arch.vision import load_encoder
 from edgellm.chat import images
-from edgellm.errors import EdgeError, ImageError, OptionError
+from edgellm.errors import BadHParam, EdgeError, ImageError, OptionError
 from edgellm.formats.gguf import open_gguf
+from edgellm.loading.image_encoder import ImageEncoder
 
 Rows = npt.NDArray[np.float32]
 
@@ -52,8 +56,12 @@ def test_transparent_pictures_are_on_white_and_turned_ones_upright() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (b"", "can't be read"),
-        (b"not an image", "can't be read"),
+        (b"", "it is empty; save it as PNG, JPEG, WEBP or GIF first"),
+        (b"not an image", "can't be read as an image: its format is unknown; save it as PNG"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "its format is HEIC; save it as PNG"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0avifmif1", "its format is AVIF; save it as PNG"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "its format is SVG; save it as PNG"),
+        (b"II*\0\x08\0\0\0", "its format is TIFF; save it as PNG"),
         ("data:image/png;base64,!!", "base64"),
         ("data:image/png,abc", "data:image/png;base64"),
         ("https://example.org/cat.png", "remote address"),
@@ -75,6 +83,50 @@ def test_pictures_that_cannot_be_read(source: Any, message: str) -> None:
 def test_what_is_no_picture(source: Any) -> None:
     with pytest.raises(OptionError):
         images.read(source)
+
+
+def _png(width: int, height: int, bits: int, kind: int, lines: bytes) -> bytes:
+    """A file of forms that Pillow reads and doesn't write."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+
+
+def test_pixels_of_odd_files() -> None:
+    """Sixteen bits, four inks, palettes with transparent colours, frames, and all eight ways of EXIF."""
+    y, x = np.mgrid[:40, :60]
+    pixels = np.stack([x * 4, y * 6, (x + y) * 2], -1).astype(np.uint8)
+    image, deep = Pillow.fromarray(pixels), pixels.astype(">u2") * 257
+    assert np.array_equal(images.read(encoded(image.convert("CMYK"), "JPEG", quality=100, subsampling=0)), pixels)
+    assert np.array_equal(images.read(_png(60, 40, 16, 2, b"".join(b"\0" + line.tobytes() for line in deep))), pixels)
+    grey = images.read(_png(60, 40, 16, 0, b"".join(b"\0" + line[:, 0].tobytes() for line in deep)))
+    assert np.array_equal(grey, np.repeat(pixels[:, :, :1], 3, axis=2))
+    colours = image.quantize(16)
+    clear = images.read(encoded(colours, "PNG", transparency=colours.getpixel((0, 0))))
+    assert (clear[0, 0] == 255).all() and np.array_equal(clear[-1, -1], np.array(colours.convert("RGB"))[-1, -1])
+    assert (images.read(encoded(colours, "PNG", transparency=bytes(16))) == 255).all()
+    assert (images.read(encoded(Pillow.new("RGBA", (9, 9), (255, 0, 0, 0)), "WEBP", lossless=True)) == 255).all()
+    frames = [Pillow.new("RGBA", (9, 9), colour) for colour in ("red", "lime")]
+    for kind in ("WEBP", "PNG"):
+        first = images.read(encoded(frames[0], kind, save_all=True, append_images=frames[1:]))
+        assert first[0, 0, 0] > 200 and first[0, 0, 1] < 50, kind
+    turned = pixels.swapaxes(0, 1)
+    ways = (pixels, pixels[:, ::-1], pixels[::-1, ::-1], pixels[::-1], turned, turned[:, ::-1], turned[::-1, ::-1], turned[::-1])
+    for number, wanted in enumerate(ways, 1):
+        exif = Pillow.Exif()
+        exif[0x0112] = number
+        assert np.array_equal(images.read(encoded(image, "PNG", exif=exif)), wanted), number
+        assert images.read(encoded(image, "JPEG", exif=exif)).shape == wanted.shape
+    assert images.read(encoded(image, "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")).shape == pixels.shape
+
+
+@pytest.mark.parametrize("size", [(0x7FFFFFFF, 0x7FFFFFFF), (100_000, 20_000), (20_000, 8_000), (0, 10), (60, 40)])
+def test_sizes_that_headers_claim(size: tuple[int, int]) -> None:
+    with pytest.raises(ImageError, match=r"pixels; |its format is unknown|is damaged"):
+        images.read(_png(*size, 8, 2, b""))
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
@@ -114,6 +166,27 @@ def test_sizes_of_dynamic_images(tmp_path: Path) -> None:
     assert images.dynamic_size(80, 48, spec) == (128, 96)  # halves are rounded to even numbers, then too few pixels
 
 
+def test_sizes_of_pages(tmp_path: Path) -> None:
+    """As get_resize_output_image_size of transformers' image_processing_pixtral.py computes them, never enlarged."""
+    with open_gguf(projector_file(tmp_path / "m.gguf", "lightonocr")) as gguf:
+        spec = load_encoder(gguf)[2]
+    assert (spec.side_multiple, spec.longest_edge) == (28, 140)
+    sizes = {(30, 50): (56, 56), (300, 200): (140, 112), (7, 1000): (28, 140), (140, 141): (140, 140)}
+    assert {size: images.longest_edge_size(*size, spec) for size in sizes} == sizes
+    tall, wide = images.longest_edge_size(300, 200, spec, 6)
+    assert tall * wide <= 6 * 28 * 28
+
+
+def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
+    """As transformers' image_processing_janus.py does it."""
+    with open_gguf(projector_file(tmp_path / "m.gguf", "janus_pro")) as gguf:
+        spec = load_encoder(gguf)[2]
+    (image,) = images.tiles(np.full((100, 300, 3), 200, np.uint8), spec).images
+    assert image.shape == (64, 64, 3) and (image[:21] == 127).all() and (image[21:42] == 200).all() and (image[42:] == 127).all()
+    (thin,) = images.tiles(np.full((2, 300, 3), 200, np.uint8), spec).images
+    assert (thin == 200).any(axis=(1, 2)).sum() == 14
+
+
 def test_tiles_are_row_by_row_and_the_overview_last(tmp_path: Path) -> None:
     with open_gguf(projector_file(tmp_path / "m.gguf", "idefics3")) as gguf:
         spec = load_encoder(gguf)[2]
@@ -131,3 +204,71 @@ def test_fingerprints_are_of_pixels() -> None:
     pixels = picture(20, 30)
     assert images.fingerprint(pixels) == images.fingerprint(images.read(encoded(Pillow.fromarray(pixels), "PNG")))
     assert len({images.fingerprint(each) for each in (pixels, picture(20, 30, 1), pixels.reshape(30, 20, 3))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "grid", "sides"),
+    [
+        ((448, 448), (0, 0), [(448, 448)]),
+        ((60, 150), (0, 0), [(280, 700)]),
+        ((900, 1400), (2, 3), [(364, 560), (434, 448)]),
+        ((3000, 500), (7, 1), [(1092, 182), (420, 476)]),
+        ((640, 480), (2, 1), [(518, 392), (364, 546)]),
+    ],
+)
+def test_slices_of_minicpm(size: tuple[int, int], grid: tuple[int, int], sides: list[tuple[int, int]], tmp_path: Path) -> None:
+    """An overview and slices, whose sizes transformers' MiniCPMV4_6ImageProcessorPil gave for patches of 14 pixels."""
+    with open_gguf(projector_file(tmp_path / "mmproj.gguf", "resampler", image_size=448)) as gguf:
+        spec = replace(load_encoder(gguf)[2], patch=14)
+    found = images.tiles(picture(*size), spec)
+    assert (found.rows, found.columns) == grid
+    assert [image.shape[:2] for image in found.images] == [sides[0], *[sides[-1]] * (grid[0] * grid[1])]
+    texts = list(images.texts(found, spec))
+    assert len(texts) == len(found.images) + 1 and texts[0] == "<image>"
+    assert "".join(texts).count("<slice>") == bool(grid[0]), "MiniCPM-V 2.5 has one for all slices"
+
+
+def test_tiles_of_listed_sizes_become_one_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pack_image_features of transformers' modeling_llava_next.py has them: padding is left out, a row ends each line."""
+    monkeypatch.setitem(KINDS, "mlp", llava_next)
+    encoder = ImageEncoder(projector_file(tmp_path / "m.gguf", "mlp"), threads=1)
+    pixels, n = picture(60, 150), 8
+    tiles = images.tiles(pixels, encoder.spec)
+    assert (tiles.rows, tiles.columns, len(tiles.images)) == (1, 3, 4)  # 192 x 64
+    large = np.concatenate(tiles.images[1:], axis=1)
+    assert large.shape == (64, 192, 3) and (large[:, :16] == 0).all() and (large[:, 16:176] != 0).any(axis=(0, 2)).all()
+    apart = [rows.reshape(n, n, -1) for rows in encoder.encode_patches([images.patches(i, encoder.spec) for i in tiles.images])]
+    overview, joined = (piece.rows for piece in encoder.encode(pixels).pieces if not isinstance(piece, str))
+    lines = joined.reshape(n, 3 * n - 4 + 1, -1)  # two columns of padding are cut off at each side
+    assert np.array_equal(overview, apart[0].reshape(n * n, -1))
+    assert np.array_equal(lines[:, :-1], np.concatenate(apart[1:], axis=1)[:, 2:-2])
+    assert (lines[:, -1] == encoder._weights["model.image_newline"].array()).all()
+    assert len(encoder.encode(pixels, most_rows=64).rows) == 64 + 1
+    encoder.close()
+    with pytest.raises(BadHParam, match="image_grid_pinpoints"):
+        ImageEncoder(projector_file(tmp_path / "m.gguf", "mlp", image_grid_pinpoints=[100, 64]))
+
+
+def _lanczos(pixels: images.Pixels, n: int, axis: int) -> images.Pixels:
+    """One pass of Pillow's filter: weights of 22 bits, sums rounded to bytes."""
+    values = np.moveaxis(pixels, axis, 0).astype(np.int64)
+    scale, lines = len(values) / n, []
+    support = 3 * max(scale, 1)
+    for place in range(n):
+        centre = (place + 0.5) * scale
+        low, high = max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), len(values))
+        at = (np.arange(low, high) - centre + 0.5) / max(scale, 1)
+        weights = np.sinc(at) * np.sinc(at / 3) * (abs(at) <= 3)
+        weights = weights / weights.sum() * 2**22
+        whole = np.trunc(weights + np.copysign(0.5, weights)).astype(np.int64)
+        lines.append(np.clip((np.tensordot(whole, values[low:high], (0, 0)) + (1 << 21)) >> 22, 0, 255))
+    return np.moveaxis(np.array(lines, np.uint8), 0, axis)
+
+
+@pytest.mark.parametrize(("size", "wanted"), [((170, 50), (128, 38)), ((60, 150), (52, 128)), ((40, 30), (64, 64))])
+def test_pictures_are_resized_across_first(size: tuple[int, int], wanted: tuple[int, int], tmp_path: Path) -> None:
+    """Whatever Pillow finds cheaper: the two orders round differently."""
+    with open_gguf(projector_file(tmp_path / "m.gguf", "idefics3")) as gguf:
+        spec = load_encoder(gguf)[2]
+    pixels = picture(*size)
+    assert np.array_equal(images.resized(pixels, wanted, spec), _lanczos(_lanczos(pixels, wanted[1], 1), wanted[0], 0))

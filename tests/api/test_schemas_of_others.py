@@ -111,6 +111,25 @@ def test_tools_are_refused_where_strict_is_asked_for(model: edgellm.Model) -> No
         model.chat([{"role": "user", "content": "x"}], tools=tools, strict=True)
 
 
+def test_calls_that_break_their_schema_are_listed_and_asked_again(model: edgellm.Model) -> None:
+    """The pair of one call in two has members that are equal."""
+    pair = {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True, "minItems": 2, "maxItems": 2}
+    parameters = {"type": "object", "properties": {"x": pair}, "required": ["x"], "additionalProperties": False}
+    called, tools = list[list[bool]](), [{"name": "f", "parameters": parameters, "run": lambda x: called.append(x)}]
+    model._loaded.template = edgellm.chat.ChatTemplate("{{ tools }}{{ messages[0].content }}{# <tool_call> #}")
+    ask, options = [{"role": "user", "content": "x"}], {"tools": tools, "tool_choice": "f", "parallel_tool_calls": False, **HOT}
+    streamed = [model.chat(ask, stream=True, seed=seed, **options).drain() for seed in range(12)]
+    wrong = [each for each in streamed if each.call_problems]
+    assert wrong and len(wrong) < 12
+    for each in wrong:
+        assert each.call_problems[0].call == each.tool_calls[0] and "non-unique" in each.call_problems[0].problem
+        assert len(set(each.tool_calls[0].arguments["x"])) == 1 and each.problem == each.call_problems[0].problem
+    again = [model.chat(ask, seed=seed, **options) for seed in range(12)]
+    assert sum(bool(each.call_problems) for each in again) < len(wrong)
+    ran = model.chat(ask, seed=wrong[0].seed, run_tools=True, max_rounds=1, **options)
+    assert not called and "break its schema" in str(ran.tool_errors[0].error) and "non-unique" in str(ran.messages[-1]["content"])
+
+
 def test_json_is_compact_or_indented(model: edgellm.Model) -> None:
     schema = schema_of(Settings)
     for seed in range(4):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_type
+from typing import NotRequired, TypedDict, assert_type
 
+import pydantic
 import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api.forms.schema import reader_of
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -36,6 +40,42 @@ def test_calls(path: Path) -> None:
             assert_type(stream.result.stats, edgellm.Stats)
 
 
+@dataclass
+class Pet:
+    name: str
+    born: datetime.date
+    tags: list[str] = field(default_factory=list)
+    legs: int = field(default=4, init=False)
+
+
+class Place(TypedDict):
+    near: NotRequired[Pet]
+    lat: float
+
+
+def test_values_have_the_type_of_the_schema(path: Path) -> None:
+    with edgellm.load(path, context=512) as model:
+        answer = model.generate("a", schema=Pet, max_tokens=1)
+        assert_type(answer, edgellm.ParsedGeneration[Pet])
+        assert_type(answer.parsed, Pet | None)
+        assert_type(model.session().chat(MESSAGES, schema=Place, max_tokens=1).parsed, Place | None)
+        assert_type(model.generate("a", schema=list[int], max_tokens=1).parsed, list[int] | None)
+        assert_type(model.generate("a", schema=pydantic.TypeAdapter(list[int]), max_tokens=1).parsed, list[int] | None)
+        assert_type(model.generate("a", schema={"type": "null"}, max_tokens=9), edgellm.Generation)
+        assert isinstance(answer, edgellm.ParsedGeneration) and isinstance(answer, edgellm.Generation)
+        for seed in range(20):
+            found = model.generate("a", schema=Pet, max_tokens=150, seed=seed, temperature=2).parsed
+            if found is not None:
+                assert isinstance(found, Pet) and isinstance(found.born, datetime.date) and found.legs == 4
+                break
+        else:
+            raise AssertionError("no answer ended")
+    assert reader_of(Place)('{"lat":1,"near":{"name":"x","born":"2020-02-29"}}') == {
+        "lat": 1.0,
+        "near": Pet("x", datetime.date(2020, 2, 29)),
+    }
+
+
 def test_sessions(path: Path, tmp_path: Path) -> None:
     with edgellm.load(path, context=64, parallel=2) as model, model.session() as session:
         assert_type(session, edgellm.Session)
@@ -53,6 +93,8 @@ def test_calls_under_asyncio(path: Path) -> None:
                 async for piece in caller.astream("a", max_tokens=1):
                     assert_type(piece, edgellm.Piece)
                 assert_type(await caller.achat(MESSAGES, max_tokens=1), edgellm.Generation)
+                assert_type((await caller.agenerate("a", schema=Place, max_tokens=1)).parsed, Place | None)
+                assert_type((await caller.achat(MESSAGES, schema=Pet, max_tokens=1)).parsed, Pet | None)
                 async with await caller.achat(MESSAGES, stream=True, max_tokens=1) as answer:
                     assert_type(answer, edgellm.AsyncStream)
                     async for event in answer.events():

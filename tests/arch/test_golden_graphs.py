@@ -18,7 +18,6 @@ from variants import CONTEXT, VARIANTS
 from edgellm.arch import load_graph, names
 from edgellm.backends.cpu.buffers import MODES
 from edgellm.backends.cpu.executable import build_plan
-from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Graph
 from edgellm.memory.layout import plan_memory
@@ -33,20 +32,22 @@ def optimised(graph: Graph) -> Graph:
     return optimise(graph, sinks=() if graph.embeds else range(len(graph.states)))
 
 
-def plan_of(path: Path, threads: int) -> PlanBuilder:
+def barriers_of(path: Path) -> dict[int, list[int]]:
+    """The number of barriers in each mode of a model's plan, by threads."""
     gguf = open_gguf(path)
     graph = load_graph(gguf, 64)[1]
-    layout = plan_memory(graph.states, context=64, sinks=4, chunk=8)
-    return build_plan(optimise(graph, layout.with_sinks), WeightStore(gguf), layout, kv_type="f16", threads=threads)
+    layout, weights = plan_memory(graph.states, context=64, sinks=4, chunk=8), WeightStore(gguf)
+    graph = optimise(graph, layout.with_sinks)
+    plans = {threads: build_plan(graph, weights, layout, kv_type="f16", threads=threads) for threads in (2, 3, 8)}
+    return {threads: [sum(plan.barriers[mode].before) for mode in MODES] for threads, plan in plans.items()}
 
 
 def barriers(arch: str, folder: Path) -> str:
     """Barriers that the third layer adds: in steps of one token, and in steps of several."""
-    short, long = (tiny_model(folder / f"{layers}.gguf", arch, "Q8_0", n_layers=layers, **WIDE) for layers in (2, 3))
+    fewer, more = (barriers_of(tiny_model(folder / f"{layers}.gguf", arch, "Q8_0", n_layers=layers, **WIDE)) for layers in (2, 3))
     found = []
-    for threads in (2, 3, 8):
-        fewer, more = plan_of(short, threads), plan_of(long, threads)
-        counts = (sum(more.barriers[mode].before) - sum(fewer.barriers[mode].before) for mode in MODES)
+    for threads in fewer:
+        counts = (long - short for long, short in zip(more[threads], fewer[threads], strict=True))
         found.append(f"{threads} threads {'/'.join(map(str, counts))}")
     return f"barriers of a layer, {'/'.join(MODES)}: {', '.join(found)}"
 

@@ -67,7 +67,7 @@ def test_profiled_steps_stay_within_learned_positions(tmp_path: Path, monkeypatc
 
 def test_a_back_end_that_cannot_tell(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["bench", str(path), "-p", "4", "-n", "1", "--parallel", "2", "--profile"]) == 2
-    assert "toy back end cannot tell where its time goes; leave out --profile" in " ".join(capsys.readouterr().err.split())
+    assert "toy back end has no profile; leave out --profile" in " ".join(capsys.readouterr().err.split())
     assert app.run(["bench", str(path), "-p", "4", "-n", "1", "--parallel", "2,99", "--profile"]) == 2
     assert "conversations at most; leave out --profile for 99" in " ".join(capsys.readouterr().err.split())
     assert not loader.toy.log, "it is said before anything is computed"

@@ -18,7 +18,7 @@ from edgellm.memory.layout import plan_memory
 
 
 class FakeEngine:
-    """What bench asks of a model's engine, and of the executable in it."""
+    """The parts of an engine and its executable that bench uses."""
 
     isa, busy_seconds = "generic", 0.0
     layout = plan_memory([KVSpec(2, 16, 16)], context=64, sinks=4, chunk=16)
@@ -67,7 +67,7 @@ class Loader:
 
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
-    monkeypatch.setattr("edgellm.backends.cpu.bandwidth.ReadProbe", FakeProbe)
+    monkeypatch.setattr("edgellm.backends.cpu.bandwidth.CpuReadProbe", FakeProbe)
     monkeypatch.setattr(FakeModel, "engine", FakeEngine(), raising=False)
     monkeypatch.setattr("edgellm.bench.measure.where_time_goes", where_time_goes)
     monkeypatch.setattr(FakeModel, "n_vocab", 32, raising=False)

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from edgellm import arch
-from edgellm.catalogue import entries, entry_of, fetch_command, installed, resolve
+from edgellm.catalogue import resolve
 from edgellm.catalogue.entries import parse
 from edgellm.catalogue.hub_cache import cache_root
+from edgellm.catalogue.names import entry_of, fetch_command, installed
+from edgellm.catalogue.registry import entries
 from edgellm.errors import BadCatalogue, ModelNotFound
 from edgellm.sampling import SamplingOptions
 

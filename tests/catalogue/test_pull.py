@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from ipaddress import ip_address
 from pathlib import Path
@@ -267,6 +268,38 @@ def test_the_projector_comes_with_its_model(server: LocalHub, name: str) -> None
     assert place.name == "m-Q4_0.gguf" and {*seen} == {"m-Q4_0.gguf", "m.mmproj-f16.gguf"}
     assert (place.parent / "m.mmproj-f16.gguf").read_bytes() == b"half"
     assert resolve("hf:o/sees:Q4_0") == place
+
+
+def test_the_projector_comes_with_a_catalogue_model_that_sees(server: LocalHub, tmp_path: Path) -> None:
+    """Where its entry has the tag; a hub that lists nothing still has the model."""
+    folder = tmp_path / "edgellm_config"
+    folder.mkdir()
+    for name, tags in (("sees", '["vision"]'), ("blind", "[]")):
+        data = DATA + name.encode()
+        server.put(f"o/{name}", "m-Q8_0.gguf", data)
+        server.put(f"o/{name}", "mmproj-F16.gguf", b"half")
+        with open(folder / "models.toml", "a", encoding="utf-8") as file:
+            file.write(
+                ("schema = 1\n" if name == "sees" else "")
+                + f"""[[model]]
+name = "{name}"
+repository = "o/{name}"
+architecture = "llama"
+parameters = "1B"
+licence = "mit"
+memory_gb = 1
+default = "Q8_0"
+tags = {tags}
+[[model.file]]
+type = "Q8_0"
+path = "m-Q8_0.gguf"
+size = {len(data)}
+sha256 = "{hashlib.sha256(data).hexdigest()}"
+"""
+            )
+    places = {name: pull(name, hub=client(server)) for name in ("sees", "blind")}
+    assert (places["sees"].parent / "mmproj-F16.gguf").read_bytes() == b"half"
+    assert not (places["blind"].parent / "mmproj-F16.gguf").exists()
 
 
 HOSTILE_PATHS = [

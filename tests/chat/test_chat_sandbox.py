@@ -25,7 +25,7 @@ MESSAGES = [
 
 
 def plain(source: str) -> str:
-    """What jinja2 renders in the environment that transformers makes."""
+    """The output of jinja2 in the environment that transformers makes."""
 
     class Generation(Extension):
         tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so

@@ -13,7 +13,7 @@ from vocabulary_cases import bpe_metadata, with_tokens
 from edgellm.api.tools import toolbox
 from edgellm.chat import ChatTemplate, encode_chat
 from edgellm.chat.families import CallSplitter, find_format
-from edgellm.chat.shape import Shape
+from edgellm.chat.shape import TemplateShape
 from edgellm.chat.tools import Tool
 from edgellm.errors import OptionError, TemplateError
 from edgellm.tokenizer import build_tokenizer
@@ -42,11 +42,11 @@ def call(arguments: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": [{"id": "abcdefghi", "type": "function", "function": function}], **more}
 
 
-def shape(source: str) -> Shape:
-    return Shape(ChatTemplate(source, name="the template"))
+def shape(source: str) -> TemplateShape:
+    return TemplateShape(ChatTemplate(source, name="the template"))
 
 
-def test_models_are_told_of_tools_in_their_templates_way() -> None:
+def test_tools_are_shown_to_models_as_their_templates_have_them() -> None:
     tools = [WEATHER.message]
     assert shape(PHI).render([ASK], tools).text.count('<|tool|>[{"name": "weather", "description": "The weather"') == 1
     assert shape(PHI).render([{"role": "system", "content": "Hm."}, ASK], tools).text.startswith('<|system|>Hm.<|tool|>[{"name"')
@@ -250,7 +250,7 @@ def test_numbers_that_json_does_not_have_are_refused(source: str, number: float)
 def test_published_templates_take_calls_as_programs_send_them(shared: Path) -> None:
     known = 0
     for path in sorted((shared / "templates").glob("*.jinja")):
-        asked = Shape(ChatTemplate(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", name=path.stem))
+        asked = TemplateShape(ChatTemplate(path.read_text(encoding="utf-8"), bos="<s>", eos="</s>", name=path.stem))
         if asked.tools is None:
             continue
         known += 1
@@ -288,7 +288,7 @@ def test_published_templates_take_system_messages_in_the_middle(shared: Path) ->
     talk = [system("Be brief."), ASK, {"role": "assistant", "content": "Hi"}, ASK]
     taken = 0
     for path in paths:
-        each = Shape(ChatTemplate(path.read_text(encoding="utf-8"), name=path.name))
+        each = TemplateShape(ChatTemplate(path.read_text(encoding="utf-8"), name=path.name))
         try:
             plain = each.render(talk, None).text
         except (TemplateError, OptionError):

@@ -222,7 +222,7 @@ def test_false_closers_are_tried_once_or_twice(name: str, text: str) -> None:
         tried.append(block)
         return parse(block, tools)
 
-    splitter = CallSplitter(replace(BY_NAME[name], parse=counting), TOOLS)
+    splitter = CallSplitter(replace(BY_NAME[name], parse=counting, partial=None), TOOLS)  # deltas look at it as well
     shown = [splitter.push(text[at : at + 7])[0] for at in range(0, len(text), 7)]
     assert "".join([*shown, splitter.flush()[0]]) == text and len(tried) <= 3
 
@@ -270,8 +270,10 @@ def test_values_are_evaluated_when_all_of_a_call_is_there(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(pythonic, "value_of", counting)
     text = "<|tool_call_start|>[f(n=[1, 2], a='" + "\\')<|tool_call_end|>" * 500
-    assert split("lfm2", text, 50, TOOLS) == (text, []) and not evaluated
-    assert split("lfm2", text + "')]<|tool_call_end|>", 50, TOOLS)[0] == "" and len(evaluated) == 2
+    assert split("lfm2", text, 50, TOOLS) == (text, [])
+    assert len(evaluated) <= 2 * len(text) / 50  # for the deltas of each piece; none for each closer
+    evaluated.clear()
+    assert split("lfm2", text + "')]<|tool_call_end|>", 50, TOOLS)[0] == "" and len(evaluated) <= 2 * len(text) / 50 + 2
 
 
 def test_quotes_that_do_not_end_are_passed_once() -> None:

@@ -14,8 +14,9 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.errors import OptionError
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
-from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
+from edgellm.sampling.constraint import TokenConstraint, allowed_ids
 from edgellm.sampling.loops import repeats
+from edgellm.sampling.pieces import Mask, Pieces
 
 TEMPLATE = """{% for message in messages %}{{ message.content }} {% endfor %}\
 {% if enable_thinking is defined and not enable_thinking %}<think></think>{% elif opened %}<think>{% endif %}"""
@@ -115,7 +116,7 @@ def allowed_mask(ids: list[int]) -> Mask:
 
 
 def make(inner: Brace | None, *, inside: bool = False, may_open: bool = True, budget: int | None = None) -> ChannelConstraint:
-    tokens = ChannelTokens(PIECES, opening=0, closing=(1,), close=b"</think>", ends={END})
+    tokens = ChannelTokens(Pieces(PIECES), opening=0, closing=(1,), close=b"</think>", ends={END})
     return thinks(inner, tokens, inside=inside, may_open=may_open, budget=budget)
 
 

@@ -30,7 +30,7 @@ def test_marks_as_text() -> None:
         assert not accepts(*given_tools, said), said
 
 
-def test_families_are_told_by_their_marks() -> None:
+def test_families_are_recognised_by_their_marks() -> None:
     assert find_format(TEMPLATE).name == "gigachat-3" and find_format(TEMPLATE + "<|function_call|>").name == "gigachat-3.1"
     assert find_format("{{ m.role }}<|role_sep|>{{ m.content }}<|message_sep|>").name == "hermes"
 

@@ -56,7 +56,9 @@ CASES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [  # (answer, t
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-def test_recipients_are_told_however_the_text_is_cut(case: tuple[str, str, list[tuple[str, dict[str, Any]]]], size: int) -> None:
+def test_recipients_are_recognised_however_the_text_is_cut(
+    case: tuple[str, str, list[tuple[str, dict[str, Any]]]], size: int
+) -> None:
     said, shown, wanted = case
     box = toolbox(TOOLS, ChatTemplate(TEMPLATE))
     assert box is not None and box.format.name == "functionary-v3.2"

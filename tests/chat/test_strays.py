@@ -1,4 +1,4 @@
-"""What models write beside their family's format, through the reader and through the masks, for every format that has one."""
+"""Calls that stray from a family's format, through the reader and through the masks, for every format that has one."""
 
 from __future__ import annotations
 
@@ -204,3 +204,33 @@ def test_text_may_stand_in_the_place_of_a_closer(name: str, size: int) -> None:
         assert accepts(BY_NAME[name], [TEXT], opener + inner + after), after
     text, calls = split(name, opener + inner + f" and{closer}.", size, [TEXT])
     assert text.replace("\n", "") == " and." and [each.arguments for each in calls] == [{"x": "a"}]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"type": "function", "function": {"name": "f", "arguments": {"x": "a\\nb"}}}',
+        '{"name": "functions.f", "arguments": {"x": "a\\nb"}}',
+        '{"name": "f", "args": {"x": "a\\nb"}}',
+        '{"name": "f", "x": "a\\nb"}',
+        '{"name": "f", "input": {"x": "a\\nb"}}',
+        "{'name': 'f', 'arguments': {'x': 'a\\nb'}}",
+        '{"name": "f", "arguments": {"x": "a\\nb",},}',
+        '{"name": "f", "arguments": {"x": "a\nb"}}',
+        '{"name": "f", "arguments": "{\\"x\\": \\"a\\\\nb\\"}"}',
+    ],
+)
+def test_calls_in_the_words_of_others_are_read(written: str, size: int) -> None:
+    tool = Tool("f", "", {"type": "object", "properties": {"x": {"type": "string"}}})
+    splitter, text, calls = CallSplitter(BY_NAME["hermes"], [tool]), f"<tool_call>\n{written}\n</tool_call>", list[ToolCall]()
+    for at in range(0, len(text), size):
+        calls += splitter.push(text[at : at + size])[1]
+    assert splitter.flush() == ("", []) and [(call.name, call.arguments) for call in calls] == [("f", {"x": "a\nb"})]
+
+
+@pytest.mark.parametrize("arguments", ["null", '""', "{}"])
+def test_no_arguments_however_they_are_written(arguments: str) -> None:
+    splitter = CallSplitter(BY_NAME["hermes"], [Tool("f", "", {"type": "object"})])
+    text, calls = splitter.push(f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>')
+    assert not text and [call.arguments for call in calls] == [{}]

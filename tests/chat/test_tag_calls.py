@@ -13,7 +13,7 @@ import edgellm
 from edgellm.chat import ChatTemplate
 from edgellm.chat.families import CallSplitter, call_grammar, find_format
 from edgellm.chat.families._format import literal
-from edgellm.chat.shape import Shape
+from edgellm.chat.shape import TemplateShape
 from edgellm.chat.tools import Tool
 from edgellm.errors import SchemaError
 
@@ -92,7 +92,7 @@ def test_calls_are_read_as_templates_write_them(name: str, text: str) -> None:
     arguments: dict[str, Any] = {"text": text, "lines": [1, 2], "any": {"x": [True, None]}}
     call = {"id": "a", "type": "function", "function": {"name": "write", "arguments": arguments}}
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
-    said = Shape(ChatTemplate(TEMPLATES[name])).render(talk, None).text.removeprefix("Hi")
+    said = TemplateShape(ChatTemplate(TEMPLATES[name])).render(talk, None).text.removeprefix("Hi")
     assert accepts(format, [WRITE, Tool("write_all", "", WRITE.parameters)], said), said
     splitter = CallSplitter(format, [WRITE])
     (shown, calls), (rest, more) = splitter.push(said), splitter.flush()
@@ -124,7 +124,7 @@ def test_texts_between_tags_keep_their_bounds(name: str) -> None:
         ("<tool_call>{function-name}<arg_key>{a}</arg_key><arg_value>", "glm-4.7"),
     ],
 )
-def test_families_are_told_by_their_templates_marks(source: str, name: str) -> None:
+def test_families_are_recognised_by_their_templates_marks(source: str, name: str) -> None:
     assert find_format(source).name == name
 
 
@@ -253,3 +253,28 @@ def test_numbers_in_calls_of_json_are_such_as_python_holds(tmp_path: Path, name:
             for call in answer.tool_calls:
                 assert abs(call.arguments["x"]) < 1e300
             assert number not in answer.text
+
+
+NESTED = {
+    "qwen3-coder": "<tool_call>\n<function=f>\n<parameter=s>\n{12}\n</parameter>\n<parameter=o>\n{",
+    "seed": "<seed:tool_call>\n<function=f>\n<parameter=o>{",
+    "minimax": '<minimax:tool_call>\n<invoke name="f">\n<parameter name="s">[1</parameter>\n<parameter name="o">{',
+    "glm": "<tool_call>f\n<arg_key>o</arg_key>\n<arg_value>{",
+    "deepseek-v3.2": dsml('<@function_calls>\n<@invoke name="f">\n<@parameter name="o" string="false">{'),
+    "gemma": "<|tool_call>call:f{o:{",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_numbers_within_objects_between_tags_are_such_as_python_holds(tmp_path: Path, name: str) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048)
+    inner = {"type": "object", "properties": {"x": {"type": "number"}, "n": {"type": "integer", "minimum": 0}}, "required": ["x"]}
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"o": inner, "s": {"type": "string"}}, "required": ["o"]}}
+    colon = "x:" if name == "gemma" else '"x": '
+    with edgellm.load(path, context=2048) as model:
+        model._loaded.template = template(MARKS[name])
+        for number in ("1e9999", "7" * 300, "8" * 150):
+            begins = Begins(model.tokenizer.encode_continuation(NESTED[name] + colon + number))
+            answer = model.chat([{"role": "user", "content": "x"}], tools=[tool], processors=[begins], seed=0, max_tokens=700)
+            written = model.tokenizer.decode(answer.token_ids, skip_special=False)
+            assert (number in written) == (number == "8" * 150), written

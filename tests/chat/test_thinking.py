@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_model import split_thinking
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from edgellm.chat.thinking import (
     ThinkingSplitter,
     marks_of,
     opens_thinking,
-    split_thinking,
     switch,
     thinking_of,
 )

@@ -14,7 +14,7 @@ from test_thinking import FINAL_SOURCE, STEPS
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.shape import Shape
+from edgellm.chat.shape import TemplateShape
 from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.thinking import opens_thinking, reads_soft_switch, switch, thinking_of
@@ -55,7 +55,7 @@ SOFT_SYSTEM = """{% set enable_thinking = true %}{% if messages[0].role == 'syst
 
 @pytest.mark.parametrize("source", [SOFT, SOFT_SYSTEM], ids=["any message", "system message"])
 def test_a_soft_switch_is_put_in_the_system_message(source: str) -> None:
-    shape, user = Shape(ChatTemplate(source)), {"role": "user", "content": "Hi"}
+    shape, user = TemplateShape(ChatTemplate(source)), {"role": "user", "content": "Hi"}
     assert thinking_of(source) == "optional" and reads_soft_switch(source)
     for role, system in (
         ("system", "Be brief."),

@@ -38,6 +38,7 @@ HEADS = {
     "harmony": "<|channel|>commentary to=functions.{}",
     "functionary-v3.2": "{}\n",
 }
+SHORT = ("hermes", "xlam", "glm-4.7", "mistral-named", "functiongemma", "gigachat-3.1", "harmony", "qwen3-coder")  # soon written
 LONG = ("deepseek-v3.2", "deepseek-v4")  # with long texts around each argument
 
 
@@ -169,7 +170,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
         yield model
 
 
-@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in BY_NAME])
 def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: str) -> None:
     marked._loaded.template, format = template(MARKS[name]), BY_NAME[name]
     tokens = marked.tokenizer
@@ -206,13 +207,13 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
             ended += call.name == "find"
-        if ended > 1:
+        if ended == 2:
             break
         if not answer.tool_calls:
             shown = frozenset(token for mark in format.markers if (token := tokens.token_id(mark)) is not None)
             decoder = StreamDecoder(tokens, continuation=True, shown=shown)
             assert answer.text == "".join(map(decoder.push, answer.token_ids)) + decoder.flush()
-    assert ended > 1
+    assert ended >= 2
 
 
 def test_a_signature_becomes_a_tool() -> None:

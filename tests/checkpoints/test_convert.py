@@ -67,7 +67,7 @@ def test_vectors_and_scores_are_those_of_transformers(tmp_path: Path, kind: str)
 
 
 def chances(scores: Any) -> Any:
-    """What a decoder's scores say: the probability of each label, of a single one that it holds and that it does not."""
+    """Probabilities from a decoder's scores: that of each label, of a single one that it holds and that it does not."""
     scores = np.append(scores, 0.0) if scores.size == 1 else scores.reshape(-1)
     return np.exp(scores) / np.exp(scores).sum()
 
@@ -195,7 +195,7 @@ def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
 
 
 def test_every_way_to_cut_words_is_recognised() -> None:
-    """What a row of our table does is found again as that row, or as one that cuts the probe in the same way."""
+    """Each row of our table is recognised as that row, or as one that cuts the probe in the same way."""
     for name, row in PRE_TOKENIZERS.items():
         if row.visible_spaces:
             continue

@@ -303,7 +303,7 @@ def test_decoders_that_embed_with_an_end_and_both_ways(tmp_path: Path) -> None:
     assert not any(state.causal for state in graph.kv_states)
 
 
-def test_recurrent_layers_cannot_see_the_whole_text(tmp_path: Path) -> None:
+def test_recurrent_layers_cannot_see_the_full_text(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "hf", "mamba", is_causal=False)
     write_modules(folder, "lasttoken")
     with pytest.raises(Unsupported, match="is_causal"):

@@ -219,7 +219,7 @@ def test_what_gemma_3_leaves_out() -> None:
     ("kind", "share"), [("glm4", 0.5), ("glm4_moe", 0.5), ("nemotron", 0.5), ("phi", 0.5), ("stablelm", 0.25), ("bamba", 0.5)]
 )
 def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, share: float) -> None:
-    """What transformers takes then."""
+    """The default is transformers'."""
     config = {key: value for key, value in config_of(kind).items() if key not in ("partial_rotary_factor", "rope_parameters")}
     family, settings = find_family(config | {"head_dim": 16}, "")
     assert metadata_of(settings, family, "")[f"{family.architecture}.rope.dimension_count"] == 16 * share

@@ -15,6 +15,7 @@ from tokenizer_folders import byte_level, with_vocabulary
 
 import edgellm
 from edgellm.checkpoints.config import folder_name
+from edgellm.errors import Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.tools.convert import convert
 
@@ -58,6 +59,7 @@ def visible_spaces(folder: Path, *, around: str = "", first: str = "<s>", **sett
     whole = {
         "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": vocab, "merges": ["a b", "\u2581 ab"]},
         "added_tokens": [*added, {"id": len(VISIBLE), "content": "<image>", "special": True}],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
         "post_processor": {"type": "TemplateProcessing", "single": pieces} if around else None,
     }
     (folder / "tokenizer.json").write_text(json.dumps(whole))
@@ -69,6 +71,7 @@ def visible_spaces(folder: Path, *, around: str = "", first: str = "<s>", **sett
     ("around", "settings", "wanted"),
     [
         ("", {}, [1, 262]),
+        ("", {"tokenizer_class": "TokenizersBackend"}, [262]),
         ("<s> $A", {}, [1, 262]),
         ("$A", {}, [262]),
         ("<s> $A </s>", {}, [1, 262, 2]),
@@ -156,11 +159,13 @@ def test_the_template_of_a_folder_without_tokenizer_json(tmp_path: Path) -> None
 def test_normalizers_that_gguf_cannot_say_are_named(tmp_path: Path) -> None:
     made = byte_level(None, special=("<|end|>",), rows=330)
     folder = with_vocabulary(tmp_path / "hf", "qwen2", 330)
-    for normalizers, said in (
-        ([tokenizers.normalizers.NFC()], False),
-        ([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()], True),
-    ):
-        made.normalizer = tokenizers.normalizers.Sequence(normalizers)
-        made.save(str(folder / "tokenizer.json"))
-        notes = convert(folder, tmp_path / "model.gguf").notes
-        assert any("(Lowercase)" in note for note in notes) == said and not any("NFC" in note for note in notes)
+    made.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC()])
+    made.save(str(folder / "tokenizer.json"))
+    assert not convert(folder, tmp_path / "model.gguf").notes
+    with edgellm.load(tmp_path / "model.gguf", threads=1, backend="cpu") as model:
+        assert model.tokenizer.encode("cafe\u0301") == model.tokenizer.encode("caf\xe9") == made.encode("cafe\u0301").ids
+    made.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()])
+    made.save(str(folder / "tokenizer.json"))
+    with pytest.raises(Unsupported, match=r"tokenizer.json has Lowercase, which GGUF has no keys for; .* --pre"):
+        convert(folder, tmp_path / "model.gguf")
+    assert any("(Lowercase)" in note for note in convert(folder, tmp_path / "model.gguf", pre="gpt-2").notes)

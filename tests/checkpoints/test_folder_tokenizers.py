@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,53 @@ GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
 SMOL = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2])
 UNNAMED = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"[aeiou]+|[^aeiou\s]+|\s+"), "isolated"), BYTES])
 PUNCTUATED = pre_tokenizers.Sequence([pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.ByteLevel()])
+
+
+PARTS = (
+    *(" ", "  ", "\n", "\n\n", "\t", "\r\n", "a", "the", "Hello", " world", "I'm", "HE'LL", "1234567", "3.14", "x_y", "foo();"),
+    *(
+        "//",
+        "é",
+        "café",
+        "日本語",
+        "Привет",
+        "مرحبا",
+        "😀",
+        "👩\u200d👧",
+        "🇩🇪",
+        "ﬁ",
+        "½",
+        "\xa0",
+        "\u2003",
+        "\u200b",
+        "\u0301",
+        "İ",
+        "ß",
+    ),
+    *(
+        "<|bos|>",
+        "<|end|>",
+        "\u2581",
+        "—",
+        "_",
+        "\x00",
+        "\x7f",
+        "\ufffd",
+        "Ⅷ",
+        "ａｂ",
+        "क्षि",
+        "\U0010ffff",
+        " <L> ",
+        "<R>\n x",
+        " word ",
+        "s",
+    ),
+)
+
+
+def random_texts(name: str, count: int = 40) -> list[str]:
+    source = Random(name)
+    return ["".join(source.choices(PARTS, k=source.randrange(14))) for _ in range(count)]
 
 
 def row(name: str) -> Any:
@@ -101,6 +150,13 @@ def ids(path: str | Path, text: str) -> list[int]:
         return list(build_tokenizer(opened.metadata, file=path).encode(text, add_special=True))
 
 
+def all_ids(path: str | Path, texts: Sequence[str]) -> list[list[int]]:
+    """With special tokens in the texts as such, as tokenizers reads them."""
+    with open_model(path) as opened:
+        tokenizer = build_tokenizer(opened.metadata, file=path)
+        return [tokenizer.encode(text, add_special=True, parse_special=True) for text in texts]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_ids_are_those_of_tokenizers(tmp_path: Path, name: str) -> None:
     kind, cuts, bos, whole_words, named = CASES[name]
@@ -112,8 +168,9 @@ def test_ids_are_those_of_tokenizers(tmp_path: Path, name: str) -> None:
     else:
         with pytest.raises(Unsupported, match="--pre"):
             convert(folder, tmp_path / "model.gguf")
+    texts = [*TEXTS, *random_texts(name)]
     for place in places:
-        assert [ids(place, text) for text in TEXTS] == [made.encode(text).ids for text in TEXTS], place
+        assert all_ids(place, texts) == [made.encode(text).ids for text in texts], place
 
 
 def test_a_folder_answers_with_the_ids_of_its_own_cuts(tmp_path: Path) -> None:
@@ -123,6 +180,14 @@ def test_a_folder_answers_with_the_ids_of_its_own_cuts(tmp_path: Path) -> None:
         assert [model.tokenizer.encode(text, add_special=True) for text in TEXTS] == [made.encode(text).ids for text in TEXTS]
         assert model.tokenizer.decode(made.encode(TEXTS[5]).ids) == TEXTS[5]
         assert model.tokenizer.encode("a<|end|>b", parse_special=True, add_special=True) == made.encode("a<|end|>b").ids
+
+
+SPACES = normalizers.Replace(" ", "\u2581")
+
+
+def normalised(made: tokenizers.Tokenizer, normalizer: Any) -> tokenizers.Tokenizer:
+    made.normalizer = normalizer
+    return made
 
 
 def word_pieces() -> tokenizers.Tokenizer:
@@ -167,6 +232,99 @@ def test_other_vocabularies(tmp_path: Path, kind: str, make: Any, roles: dict[st
     texts = [*TEXTS, " Hello", "  Hello world", " ", "   ", "\u2581Hello"]
     for place in (folder, convert(folder, tmp_path / "model.gguf").path):
         assert [ids(place, text) for text in texts] == [made.encode(text).ids for text in texts], place
+
+
+def letters(cuts: Any = None, normalizer: Any = None) -> tokenizers.Tokenizer:
+    """Merges of letters and visible spaces, and bytes for all else."""
+    made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    if cuts is not None:
+        made.pre_tokenizer = cuts
+    if normalizer is not None:
+        made.normalizer = normalizer
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<|bos|>", "<|end|>", "<unk>", *byte_tokens], show_progress=False)
+    made.train_from_iterator([story_text(40), *TEXTS * 9], trainer)
+    whole = json.loads(made.to_str())
+    whole["added_tokens"] = whole["added_tokens"][:3]  # bytes are plain tokens
+    made = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    made.post_processor = processors.TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", 0)])
+    return made
+
+
+def bert(cuts: Any, normalizer: Any) -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizer, cuts
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]", "[CLS]", "[SEP]"], show_progress=False)
+    made.train_from_iterator([story_text(40), *TEXTS * 9], trainer)
+    around = [("[CLS]", 1), ("[SEP]", 2)]
+    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=around)
+    return made
+
+
+def begun(made: tokenizers.Tokenizer, single: str) -> tokenizers.Tokenizer:
+    """Several tokens around a text, as GLM 4 has them."""
+    made.add_special_tokens(["[gMASK]", "<sop>"])
+    named = [(text, made.token_to_id(text)) for text in ("[gMASK]", "<sop>", "<|bos|>")]
+    made.post_processor = processors.Sequence(
+        [processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(single=single, special_tokens=named)]
+    )
+    return made
+
+
+def with_added(made: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Tokens that swallow the white space around them, and one that is a word by itself."""
+    left = tokenizers.AddedToken("<L>", special=True, lstrip=True)
+    right = tokenizers.AddedToken("<R>", special=True, rstrip=True)
+    made.add_tokens([left, right, tokenizers.AddedToken("word", single_word=True, normalized=False)])
+    return made
+
+
+SPACED, LETTERS = pre_tokenizers.Metaspace, {"unk": "<unk>"}
+PIECES = {"unk": "[UNK]", "sep": "[SEP]", "cls": "[CLS]", "bos": None, "eos": None}
+KINDS: dict[str, tuple[str, Any, dict[str, str | None]]] = {
+    **{
+        f"Metaspace, {scheme}, {split}": (
+            "llama",
+            lambda scheme=scheme, split=split: letters(SPACED(prepend_scheme=scheme, split=split)),
+            LETTERS,
+        )
+        for scheme in ("always", "first", "never")
+        for split in (True, False)
+    },
+    "Prepend": ("llama", lambda: letters(None, normalizers.Sequence([normalizers.Prepend("\u2581"), SPACES])), LETTERS),
+    "Gemma": ("gemma", lambda: letters(pre_tokenizers.Split(" ", "merged_with_previous"), SPACES), LETTERS),
+    "added to bytes": ("llama", lambda: with_added(trained(row("llama-bpe"), True, True)), {}),
+    "added to letters": ("llama", lambda: with_added(letters(SPACED(prepend_scheme="first"))), LETTERS),
+    **{
+        f"{single}, {'BOS' if bos else 'no BOS'}": (
+            "glm4" if "gMASK" in single else "llama",
+            lambda single=single: begun(trained(row("glm4"), False, False), single),
+            {"bos": bos},
+        )
+        for single in ("[gMASK] <sop> $A", "<|bos|> <sop> $A")
+        for bos in ("<|bos|>", None)
+    },
+    "NFC": ("qwen3", lambda: normalised(trained(row("qwen2"), False, False), normalizers.NFC()), {}),
+    **{
+        f"BERT {settings}": (
+            "bert",
+            lambda settings=settings: bert(pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer(**settings)),
+            PIECES,
+        )
+        for settings in ({"lowercase": True}, {"lowercase": False}, {"lowercase": False, "strip_accents": True})
+    },
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_tokenizers_on_random_texts(tmp_path: Path, name: str) -> None:
+    kind, make, roles = KINDS[name]
+    made = make()
+    folder = folder_of(tmp_path / "hf", kind, made, **{f"{role}_token": text for role, text in roles.items()})
+    texts = [*TEXTS, *random_texts(name, 60), " Hello", "  Hello", " ", "\u2581Hello"]
+    texts += ["<|end|>the", "a word.", "a <L> b <R>  c", *(["word sword word."] if name == "added to bytes" else [])]
+    for place in (folder, convert(folder, tmp_path / "model.gguf").path):
+        assert all_ids(place, texts) == [made.encode(text).ids for text in texts], place
 
 
 @pytest.mark.parametrize("longest", [100, 20])

@@ -22,14 +22,15 @@ VALUES: tuple[Any, ...] = ([], [1], ["x"], {}, {"a": [1]}, "x", "", True, -1, 1.
 MORE = ("rope_scaling", "rope_parameters", "quantization_config", "layer_types", "text_config", "tie_word_embeddings", "hidden_act")
 
 
+@pytest.mark.parametrize("every", [len(VALUES), pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
-def test_values_of_other_types(tmp_path: Path, kind: str) -> None:
+def test_values_of_other_types(tmp_path: Path, kind: str, every: int) -> None:
     """Each setting with some of the values, in turn: a file, or an EdgeError."""
     folder, usual = write_checkpoint(tmp_path / "hf", kind), config_of(kind)
     keys = sorted({*usual, *MORE, *transformers_defaults().get(str(usual["model_type"]), ())})
     start = time.process_time()
     for turn, key in enumerate(keys):
-        for value in VALUES[turn % 6 :: 6]:
+        for value in VALUES[turn % every :: every]:
             (folder / "config.json").write_text(json.dumps(usual | {key: value}))
             try:
                 convert(folder, tmp_path / "model.gguf")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hub_server import LocalHub, cut
 from tiny_models import tiny_model
+from tiny_projectors import OUT, projector_file
 
-from edgellm import folders
 from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu import system
 from edgellm.bench import doctor
@@ -32,7 +32,6 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with nothing in it but the kernels that are compiled already."""
-    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))
     for variable in ("HF_HUB_CACHE", "EDGELLM_CONFIG", "EDGELLM_DATA", "OLLAMA_MODELS", "LLAMA_CACHE", "HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_TOKEN", "HF_HOME", "http_proxy", "HTTP_PROXY"):
@@ -82,7 +81,7 @@ def test_from_the_hub_to_a_path_and_away(server: LocalHub, home: Path, model: Pa
     assert "edgellm pull" in run(capsys, "path", "hf:o/tiny", code=3)[1]
 
 
-def test_a_second_run_goes_on(server: LocalHub, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_continues(server: LocalHub, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgellm.catalogue.hub.time.sleep", lambda seconds: None)
     server.misbehave(*(cut(10_000),) * 2, *(cut(0),) * 10)
     monkeypatch.setattr("edgellm.catalogue.hub.HttpLimits", lambda: pulled_limits)
@@ -170,6 +169,21 @@ def test_import(copy: bool, model: Path, capsys: Captured) -> None:
     run(capsys, "rm", name, "--yes")
     assert model.exists() and not target.exists()
     assert json.loads(run(capsys, "import", str(model), "mine", "--json")[0])["name"] == "mine"
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_import_takes_the_projector_along(copy: bool, tmp_path: Path, capsys: Captured) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe", n_embd=OUT)
+    own = projector_file(tmp_path / "mmproj-m.gguf", "idefics3")
+    out = run(capsys, "import", str(model), "seeing", *(["--copy"] if copy else []))[0]
+    tiny_model(tmp_path / "blind.gguf", "llama", "F32", tokenizer="bpe")
+    run(capsys, "import", str(tmp_path / "blind.gguf"))
+    listed = {each["name"]: each["sees"] for each in json.loads(run(capsys, "list", "--json")[0])}
+    assert listed["seeing"] is True and listed["blind"] is False
+    projector = Path(out.strip()).with_name("mmproj-seeing.gguf")
+    assert projector.read_bytes() == own.read_bytes()
+    run(capsys, "rm", "seeing", "--yes")
+    assert own.exists() and not projector.exists()
 
 
 def test_import_across_disks(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +311,19 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_list_marks_models_that_see(tmp_path: Path, capsys: Captured) -> None:
+    """Where a projector with rows of the right width lies beside the file."""
+    _, path = import_model(tiny_model(tmp_path / "seeing.gguf", "llama", "F32", n_embd=OUT, tokenizer="bpe"))
+    import_model(tiny_model(tmp_path / "plain.gguf", "llama", "F32", n_embd=2 * OUT, tokenizer="bpe"))
+    projector_file(path.parent / "mmproj-other.gguf", "idefics3", projection_dim=3 * OUT)
+    assert "sees" not in run(capsys, "list")[0]
+    projector_file(path.parent / "mmproj-seeing.gguf", "idefics3")
+    listed = {one["name"]: one["sees"] for one in json.loads(run(capsys, "list", "--json")[0])}
+    assert listed == {"guide": False, "plain": False, "seeing": True}
+    head, *rows = run(capsys, "list")[0].splitlines()
+    assert head.split()[3] == "sees" and [row.split()[0] for row in rows if " images " in row] == ["seeing"]
 
 
 @pytest.mark.parametrize("width", [60, 80])

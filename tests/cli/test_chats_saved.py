@@ -127,7 +127,7 @@ def test_a_damaged_state_costs_time_and_not_the_text(model: edgellm.Model, capsy
     assert store.read(name) == record
 
 
-def test_a_damaged_text_is_told(model: edgellm.Model) -> None:
+def test_a_damaged_text_is_reported(model: edgellm.Model) -> None:
     store, chance = SessionStore(), random.Random(4)
     store.write("a", SavedChat("m", ({"role": "user", "content": "x"},)))
     whole = store.text_path("a").read_bytes()
@@ -293,7 +293,7 @@ def test_the_command_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -
     assert app.run(["sessions"]) == 0 and capsys.readouterr() == (page, "") and "export" in page
 
 
-def test_a_full_disk_is_told_once_behind_the_answer(
+def test_a_full_disk_is_reported_once_behind_the_answer(
     model: edgellm.Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """And again only when the chat ends, or something else goes wrong."""
@@ -305,12 +305,12 @@ def test_a_full_disk_is_told_once_behind_the_answer(
     for told in (f"this chat is not saved: {os.strerror(errno.ENOSPC)}\n", ""):
         ask(chat, "a")
         assert capsys.readouterr().err == ""
-        kept.tell()
+        kept.report()
         assert capsys.readouterr().err == told
     monkeypatch.setattr(SessionStore, "write", write)
     monkeypatch.setattr(edgellm.Session, "save", Mock(side_effect=full))
     ask(chat, "b")
-    kept.tell()
+    kept.report()
     assert capsys.readouterr().err.startswith("the text is saved, but")
     kept.close(chat)
     said = capsys.readouterr().err
@@ -330,11 +330,20 @@ def test_a_session_that_could_not_be_saved_leaves_nothing(
     monkeypatch.setattr(SessionStore, "write", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         kept.save_as(chat, "rivers")
+
+    def only_old(self: SessionStore, name: str, record: SavedChat) -> None:
+        if name != "a":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SessionStore, "write", only_old)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        kept.fork(chat, "lakes")
     assert sorted(path.name for path in tmp_path.iterdir()) == before and kept.name == "a"
     monkeypatch.setattr(SessionStore, "write", write)
     ask(chat, "b")
     assert [turn["content"] for turn in store.read("a").turns[::2]] == ["a", "b"]
-    kept.save_as(chat, "rivers")
+    monkeypatch.setattr(edgellm.Session, "save", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert kept.save_as(chat, "rivers").startswith("the text is saved, but")
     assert kept.name == "rivers" and len(store.read("rivers").turns) == 4
     with pytest.raises(SessionError, match="no session"):
         store.remove("lakes")

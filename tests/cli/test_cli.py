@@ -39,6 +39,7 @@ COMMANDS = (
     "doctor",
     "embed",
     "rerank",
+    "transcribe",
     "convert",
     "perplexity",
     "quantize",
@@ -193,7 +194,7 @@ def test_run_with_log_probabilities(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--stop", "x", ""),
     ],
 )
-def test_a_form_that_was_cut_is_told(
+def test_a_form_that_was_cut_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
 ) -> None:
     use(monkeypatch, FakeStream("yes", "length"))

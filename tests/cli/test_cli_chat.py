@@ -20,8 +20,8 @@ import edgellm
 from edgellm.cli import app, opening
 from edgellm.cli.chat.completer import complete
 from edgellm.cli.chat.conversation import Dialogue
-from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import read_message
+from edgellm.cli.chat.repl import on_ctrl_c
 from edgellm.cli.chat.session_commands import pasted
 from edgellm.cli.chat.settings import SETTINGS
 from edgellm.cli.chat.slash_commands import COMMANDS, Leave, Switch, carry_out
@@ -410,7 +410,7 @@ def test_pictures_come_with_the_next_message(tmp_path: Path, capsys: pytest.Capt
     with edgellm.load(model) as blind, pytest.raises(OptionError, match="takes none"):
         carry_out(f"/file {tmp_path}/one.png", Dialogue(blind, {}))
     projector_file(tmp_path / "mmproj.gguf", "idefics3")
-    with edgellm.load(model) as seeing:
+    with edgellm.load(model, context=1024) as seeing:
         chat = Dialogue(seeing, {"max_tokens": 3, "temperature": 0, "seed": 1})
         carry_out(f"/file {tmp_path}/one.png", chat)
         assert "one.png, 64 x 64 pixels" in capsys.readouterr().err

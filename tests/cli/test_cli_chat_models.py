@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_another_model_goes_on_with_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_continues_with_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = FakeModel("one"), FakeModel("two", "three")
     first.thinking = "optional"
     monkeypatch.setattr(opening, "open_model", lambda name, options: {"m": first, "guide": second}[name])

@@ -188,18 +188,42 @@ def test_tab_completes(start: Start) -> None:
 
 
 def test_reading_shows_life_and_ctrl_c_ends_it(start: Start) -> None:
-    terminal = start("Reading('the answer'), Reading('never')")
+    terminal = start("Reading('the answer'), Reading('unread'), Reading('never')")
     terminal.type("long\r")
+    terminal.wait_for("read the end of it all the same? y/N")
+    terminal.type("y")
     terminal.wait_for("\rreading ")
     terminal.wait_for(" / 4,300 tokens ...")
     before = terminal.wait_for("the answer")
     assert before.endswith("\r") and "reading" not in before.rpartition("\r")[0].rpartition("\r")[2], "erased"
     terminal.wait_for(">")
+    terminal.type("no\r")
+    terminal.wait_for("y/N")
+    terminal.type("\x03")  # at the question: no
+    assert "unread" not in terminal.wait_for("error: the prompt was not read")
+    terminal.wait_for(">")
     terminal.type("again\r")
+    terminal.wait_for("y/N")
+    terminal.type("y")
     terminal.wait_for("reading 1,")
     terminal.type("\x03")
     assert "reading 4," not in terminal.wait_for("(stopped)")
     terminal.wait_for(">")
+
+
+@pytest.mark.parametrize("key, code", [("n", 2), ("\x03", 2), ("y", 0)])
+def test_run_asks_before_it_reads_what_the_context_cannot_hold(key: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("the river and the sea\n" * 500)
+    command = ["run", "guide", "-f", str(tmp_path / "long.txt"), "-n", "1", "--context", "64"]
+    terminal = Terminal([sys.executable, "-c", "from edgellm.cli import main; main()", *command])
+    try:
+        terminal.type("y")  # before the question, which it does not answer
+        terminal.wait_for("of them; --context")
+        terminal.wait_for("y/N")
+        terminal.type(key)
+        assert terminal.child.wait(120) == code and terminal.echoes()
+    finally:
+        terminal.close()
 
 
 def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:

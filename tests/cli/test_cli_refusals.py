@@ -1,4 +1,4 @@
-"""What commands refuse instead of passing over it, and what they say of it; figures that say no more than is known."""
+"""Commands refuse wrong arguments with a message, and print no figure that is not known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.bench.fit import Guess
-from edgellm.catalogue import entries
+from edgellm.catalogue.registry import entries
 from edgellm.cli import app
 from edgellm.cli.chat.conversation import Dialogue
 from edgellm.cli.chat.session_store import SESSIONS
@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: int = 2) -> str:
-    """What a command that fails says."""
+    """The message of a command that fails."""
     assert app.run(arguments) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -60,7 +60,7 @@ def test_options_of_replies_are_refused_where_text_is_continued(
 
 
 @pytest.mark.parametrize(("trained", "warned"), [(32, True), (64, False)])
-def test_a_context_beyond_what_was_trained_is_told(
+def test_a_context_beyond_what_was_trained_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trained: int, warned: bool
 ) -> None:
     loader = use(monkeypatch)

@@ -1,4 +1,4 @@
-"""What becomes of a chat's options and of what it remembers when it goes on with another model."""
+"""The options and history of a chat that switches to another model."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_set_draft(capsys: pytest.CaptureFixture[str]) -> None:
     assert chat.settings == {"draft": "ngram"}
 
 
-def test_a_wrong_draft_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_draft_is_reported_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     loader = use(monkeypatch)
     pipe_in(monkeypatch, b"hello\n")
     assert app.run(["chat", "m", "--draft", "stranger"]) == 2 and not loader.model.calls

@@ -1,4 +1,4 @@
-"""What may reach a terminal: no control character of a model or file, however it is split, and all ordinary text."""
+"""Output on a terminal: no control character of a model or file, however it is split, and all ordinary text."""
 
 from __future__ import annotations
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pseudo_terminal import lines_of
 
+from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.wrapping import NARROWEST, WordWrap
 
 URL = "https://example.com/a/long/path/that/fits/into/no/line/of/forty/columns"
@@ -91,3 +94,12 @@ def test_a_terminal_that_gets_narrower() -> None:
         "twelve thirteen fourteen fifteen",
         "sixteen seventeen eighteen nineteen",
     ]
+
+
+def test_parts_between_dots_stay_together(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = ("guide (built in)", "1024-token context", "/help lists commands")
+    monkeypatch.setattr("edgellm.cli.terminal.output.columns", lambda stream: 51)
+    for terminal, shown in ((False, " · ".join(parts)), (True, f"{' · '.join(parts[:2])} ·\n{parts[2]}")):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        say(" · ".join(parts))
+        assert capsys.readouterr().err == f"{shown}\n"

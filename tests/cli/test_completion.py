@@ -49,7 +49,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offered(shell: str, line: str, folder: Path) -> list[str]:
-    """What a shell completes `line` with."""
+    """The completions of `line`."""
     (folder / "script").write_text(SCRIPTS[shell])
     program = [shell, "--norc"] if shell == "bash" else [shell, "-f"] if shell == "zsh" else [shell, "--no-config"]
     done = subprocess.run(
@@ -77,6 +77,8 @@ def test_the_shell_offers_names_options_and_files(shell: str, home: Path) -> Non
     assert offered(shell, "edgellm chat ti", home) == ["tiny.gguf"]
     assert offered(shell, "edgellm tok", home) == ["tokenize"]
     assert offered(shell, "edgellm run travel --top-", home) == ["--top-k", "--top-p"]
+    assert offered(shell, "edgellm quantize travel out.gguf iq4", home) == ["iq4_nl", "iq4_xs"]
+    assert offered(shell, "edgellm convert folder out.gguf --type Q4", home) == ["Q4_0", "Q4_1"]
     types = ["Q8_0", "Q4_K_M"] if shell == "bash" else ["qwen3-0.6b:Q8_0", "qwen3-0.6b:Q4_K_M"]
     assert sorted(offered(shell, "edgellm pull qwen3-0.6b:", home)) == sorted(types)
 

@@ -1,4 +1,4 @@
-"""What comes after the first hour: resuming, chats that leave no trace, long files and prompts, pipes that close."""
+"""Later use of the CLI: resuming, chats that leave no trace, long files and prompts, pipes that close."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from edgellm.cli.chat.session_store import SavedChat, SessionStore
 from edgellm.cli.chat.slash_commands import COMMANDS, carry_out
 from edgellm.cli.state import last_model
 from edgellm.cli.terminal.piped import PipedText
+from edgellm.cli.terminal.progress import ReadingLine
 from edgellm.errors import OptionError, SessionError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,18 +157,24 @@ def test_undo_takes_a_number_and_commands_without_arguments_refuse_one(capsys: p
     assert len(chat.turns) == 2
 
 
-def test_run_says_what_of_a_prompt_did_not_fit_and_that_an_answer_never_began(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_that_the_context_cannot_hold_is_said_before_it_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    reading = ReadingLine(64)
+    for done in (0, 64, 96):
+        reading.read(done, 100)
+        said = capsys.readouterr().err
+        assert ("the prompt has 100 tokens, and the context holds 64: the model does not see 36 of them" in said) is (done == 0)
+    ReadingLine(64).read(40, 100)
+    assert not capsys.readouterr().err, "a long chat, most of which was read before"
+
+
+def test_run_says_that_an_answer_never_began(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     streams = [FakeStream("<think>Hm", "length") for _ in range(2)]
     for stream in streams:
         stream.prompt_tokens = 100
     use(monkeypatch, *streams)
     pipe_in(monkeypatch, b"")
     assert app.run(["run", "m", "p", "-n", "3"]) == 0
-    said = capsys.readouterr().err
-    assert "of thinking, before the answer" in said
-    assert "the prompt has 100 tokens, and the context holds 64: the model has not seen 36 of them; --context 2048 keeps" in said
+    assert "of thinking, before the answer" in capsys.readouterr().err
     assert app.run(["run", "m", "p", "-n", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["cut_while_thinking"] is True and found["prompt_tokens_dropped"] == 36
@@ -200,3 +207,43 @@ def test_the_table_of_commands_in_a_chat_is_complete() -> None:
     for name, command in COMMANDS.items():
         shown = f"/{name} {command.arguments}".strip().replace("|", "\\|")
         assert f"| `{shown}` | {command.help.partition(':')[0] if name == 'set' else command.help} |" in page, name
+
+
+@pytest.mark.parametrize(
+    "missing, command, code, said",
+    [
+        ("sqlite3,_sqlite3,readline,curses,_curses,bz2,_bz2,lzma,_lzma,dbm", "run guide hi --temp 0", 0, ""),
+        ("sqlite3,_sqlite3,readline,curses,_curses,bz2,_bz2,lzma,_lzma,dbm", "chat guide --temp 0", 0, ""),
+        ("ssl,_ssl", "list", 0, ""),
+        ("ssl,_ssl", "doctor", None, "this Python was built without its module ssl"),
+        ("ssl,_ssl", "pull qwen3-0.6b", 3, "was built without its module ssl, which this needs"),
+        ("ctypes,_ctypes", "run guide hi", 3, "was built without its module ctypes, which this needs"),
+    ],
+)
+def test_a_python_that_was_built_without_some_modules(missing: str, command: str, code: int | None, said: str) -> None:
+    program = f"import sys; sys.modules.update(dict.fromkeys({missing!r}.split(','))); from edgellm.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command.split()], input="hello\n", capture_output=True, text=True, check=False, timeout=300
+    )
+    assert code is None or done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr and "fault of edgellm" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "guide", "-f", "/dev/zero"], ["run", "guide", "hi", "--grammar", "/dev/zero"], ["perplexity", "guide", "/dev/zero"]],
+)
+def test_a_file_without_end_is_refused(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("edgellm.cli.terminal.piped.MOST_TEXT", 1 << 20)
+    assert app.run(arguments) == 2
+    assert "/dev/zero" in (said := capsys.readouterr().err) and "longer than 1 MiB" in said
+
+
+def test_a_pipe_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgellm.cli.terminal.piped.MOST_TEXT", 1000)
+    pipe_in(monkeypatch, b"x" * 1001)
+    with pytest.raises(OptionError, match="standard input: is longer"):
+        PipedText().text(wait=True)

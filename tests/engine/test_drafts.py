@@ -138,7 +138,7 @@ def test_a_processor_may_use_the_model(path: Path, always: None, draft: str | No
         assert [token for token, _ in other.top] == [token for token, _ in one.top]
 
 
-def test_a_conversation_goes_on_after_drafts(path: Path, always: None) -> None:
+def test_a_conversation_continues_after_drafts(path: Path, always: None) -> None:
     with edgellm.load(path, context=96) as model:
         first = model.generate(PROMPT, draft="ngram", max_tokens=40, temperature=0, processors=[biased])
         assert first.stats.accepted_tokens > 0

@@ -65,7 +65,7 @@ def test_a_program_may_end_while_threads_compute(tmp_path: Path, threads: int, s
 
 
 def test_after_its_end_a_program_finds_its_models_closed(tmp_path: Path) -> None:
-    """What `atexit` calls after us neither crashes nor waits for ever."""
+    """Functions that `atexit` calls after ours neither crash nor wait for ever."""
     code = """if True:
         import atexit, sys, edgellm
         def last():
@@ -107,7 +107,7 @@ def test_closing_goes_before_calls_that_wait(tmp_path: Path) -> None:
 
 
 def test_logits_of_a_text_from_a_closed_model(tmp_path: Path) -> None:
-    """What closes a model keeps the lock that steps take."""
+    """The thread that closes a model keeps the lock that steps take."""
     ends: list[str] = []
 
     def ask() -> None:
@@ -168,7 +168,7 @@ def test_leaving_a_with_block_in_a_forked_process(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_process_is_told_so(tmp_path: Path) -> None:
+def test_a_forked_process_gets_an_error(tmp_path: Path) -> None:
     with toys().load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
         child = os.fork()
         if child == 0:

@@ -28,7 +28,7 @@ from edgellm.weights import WeightStore
     st.lists(st.text("ab<|", max_size=4), max_size=12), st.lists(st.text("ab<|", min_size=1, max_size=4), min_size=1, max_size=3)
 )
 def test_stop_texts_are_found_wherever_tokens_end(pieces: list[str], stops: list[str]) -> None:
-    """What is shown is the text up to the stop text that is complete first, and never more is held back than could be one."""
+    """The text up to the stop text that is complete first is shown, and never more is held back than could be one."""
     text, found = StopText(stops), False
     shown, given_ = "", ""
     for piece in pieces:

@@ -297,7 +297,7 @@ def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, mod
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length" and len(list(again)) == 8
 
 
-def test_calls_that_wait_are_told_that_the_model_was_closed(loader: Loader, model: Model) -> None:
+def test_waiting_calls_raise_model_closed(loader: Loader, model: Model) -> None:
     loader.toy.fail = lambda: time.sleep(0.001)
     results, errors = list[str](), list[type[Exception]]()
 
@@ -320,7 +320,7 @@ def test_pieces_are_copied_and_pickled(model: Model) -> None:
         assert isinstance(other, Piece) and (other, other.token_id, other.logprobs) == (piece, piece.token_id, piece.logprobs)
 
 
-def test_progress_is_told_while_a_prompt_is_read(loader: Loader, model: Model) -> None:
+def test_progress_is_reported_while_a_prompt_is_read(loader: Loader, model: Model) -> None:
     prompt, seen = [1, *range(40, 115)], list[tuple[int, int]]()
     model.generate(prompt, max_tokens=2, progress=lambda done, total: seen.append((done, total)), **GREEDY)
     steps = loader.toy.log[: len(seen)]
@@ -442,7 +442,7 @@ def test_a_file_changed_on_disk_is_noticed(loader: Loader, tmp_path: Path) -> No
 
 
 def test_a_long_generation_keeps_its_memory(model: Model) -> None:
-    """What grows is 4 bytes a token twice, and the text."""
+    """Memory grows by 4 bytes a token twice, and the text."""
     import tracemalloc
 
     stream = model.stream(PROMPT, max_tokens="unlimited", seed=3, ignore_eos=True)

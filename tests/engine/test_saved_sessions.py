@@ -25,7 +25,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("tokens", [5, 60, 700])
-def test_another_process_goes_on(path: Path, tmp_path: Path, tokens: int) -> None:
+def test_another_process_continues(path: Path, tmp_path: Path, tokens: int) -> None:
     """In the context, past it, and past the ring."""
     with toys().load(path, context=32, sinks=2) as model, model.session() as session:
         said = [*PROMPT, *session.generate(PROMPT, max_tokens=tokens, **GREEDY).token_ids, 7]
@@ -55,7 +55,7 @@ def test_an_empty_session_and_one_that_is_written(path: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "header", [b"[]", b'"a"', b"5", b"null", b"[" * 1500 + b"]" * 1500, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"\xff"]
 )
-def test_a_header_that_is_no_object_is_told(path: Path, tmp_path: Path, header: bytes) -> None:
+def test_a_header_that_is_no_object_is_reported(path: Path, tmp_path: Path, header: bytes) -> None:
     with toys().load(path, context=32) as model, model.session() as session:
         session.generate(PROMPT, max_tokens=2, **GREEDY)
         session.save(tmp_path / "s")
@@ -69,7 +69,7 @@ def test_a_header_that_is_no_object_is_told(path: Path, tmp_path: Path, header: 
 
 
 @pytest.mark.parametrize("size", [8, 512])
-def test_exchanged_parts_are_told(path: Path, tmp_path: Path, size: int) -> None:
+def test_exchanged_parts_are_reported(path: Path, tmp_path: Path, size: int) -> None:
     """Two words that follow each other, and two blocks: the same bytes in another order."""
     file = tmp_path / "s"
     with toys().load(path, context=32) as model, model.session() as session:
@@ -82,7 +82,7 @@ def test_exchanged_parts_are_told(path: Path, tmp_path: Path, size: int) -> None
             model.resume(file)
 
 
-def test_every_damage_is_told(path: Path, tmp_path: Path) -> None:
+def test_every_damage_is_reported(path: Path, tmp_path: Path) -> None:
     chance, file = random.Random(5), tmp_path / "s"
     with toys().load(path, context=32) as model, model.session() as session:
         session.generate(PROMPT, max_tokens=20, **GREEDY)
@@ -137,7 +137,7 @@ def test_a_context_that_the_tokens_do_not_fit_is_refused(path: Path, tmp_path: P
             model.resume(tmp_path / name)
 
 
-def test_other_models_and_options_are_told(path: Path, tmp_path: Path) -> None:
+def test_other_models_and_options_are_reported(path: Path, tmp_path: Path) -> None:
     with toys().load(path, context=32) as model:
         model.session().save(tmp_path / "s")
     with toys().load(path, context=32, sinks=2) as model, pytest.raises(SessionError, match="sinks 4 instead of 2"):
@@ -145,3 +145,14 @@ def test_other_models_and_options_are_told(path: Path, tmp_path: Path) -> None:
     other = tiny_model(tmp_path / "other.gguf", "llama", "Q8_0", tokenizer="spm", n_layers=1)
     with toys().load(other, context=32) as model, pytest.raises(SessionError, match="another model"):
         model.resume(tmp_path / "s")
+
+
+def test_a_session_is_resumed_on_the_cpu(tmp_path: Path) -> None:
+    path, prompt = tiny_model(tmp_path / "m.gguf", "llama", "Q4_0", n_layers=2), list(range(1, 30))
+    with edgellm.load(path, backend="cpu", context=40) as model, model.session() as session:
+        said = [*prompt, *session.generate(prompt, max_tokens=400, **GREEDY).token_ids]
+        session.save(tmp_path / "s")
+        wanted = session.generate(said, max_tokens=20, **GREEDY)
+    with edgellm.load(path, backend="cpu", context=40) as model, model.resume(tmp_path / "s") as session:
+        got = session.generate(said, max_tokens=20, **GREEDY)
+        assert got.token_ids == wanted.token_ids and got.stats.cached_tokens == wanted.stats.cached_tokens == len(said) - 1

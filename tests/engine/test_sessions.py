@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from tiny_models import tiny_model
 from waiting import until
 
 import edgellm
-from edgellm import Model, Session
+from edgellm import Generation, Model, Session
 from edgellm.api.records import PromptRead
+from edgellm.engine.prefix_cache import WORTH_WAITING
 from edgellm.errors import NumericError, OptionError, SessionError
 from edgellm.sampling import SamplingKeywords
 
@@ -50,7 +52,7 @@ def prompt_of(n: int) -> list[int]:
 
 
 def at_once(jobs: list[Callable[[], object]], seconds: float = 300.0) -> list[object]:
-    """What all of them give, each called in a thread of its own."""
+    """The results of functions, each called in a thread of its own."""
     with ThreadPoolExecutor(len(jobs)) as pool:
         return [future.result(seconds) for future in [pool.submit(job) for job in jobs]]
 
@@ -99,6 +101,26 @@ def test_steps_are_shared(path: Path) -> None:
         assert len(loader.toy.log) < 300 and loader.toy.log.count(8) > 50, "800 tokens"
 
 
+@pytest.mark.parametrize("kind", [Toy, AheadToy])
+def test_a_beginning_that_is_being_computed_is_waited_for(path: Path, kind: type[Toy]) -> None:
+    """Requests that come while a prompt with their beginning is computed wait for it, and answer as each alone."""
+    loader, prompts = toys(kind), [[1, *(3 + k % 90 for k in range(200)), 100 + n, 120 + n] for n in range(4)]
+    wanted = alone(loader, path, prompts, [8] * 4, context=256)
+    with loader.load(path, context=256, parallel=5) as model, model.stream([1, 2], max_tokens=1000, **GREEDY) as other:
+        next(other)  # decodes, so that prompts come in pieces
+        loader.toy.log.clear()
+        loader.toy.fail = lambda: until(lambda: loader.toy.log or len(model.engine.core.running) == 5)
+        jobs = [lambda n=n: model.generate(prompts[n], max_tokens=8, seed=n, ignore_eos=True) for n in range(4)]
+        reading = threading.Thread(target=lambda: [*other], daemon=True)
+        reading.start()
+        answers = cast(list[Generation], at_once(jobs))
+        rows = sum(loader.toy.log) - len(loader.toy.log)  # without those of the stream that decodes
+        other.close()
+    assert [answer.token_ids for answer in answers] == wanted
+    assert [answer.stats.cached_tokens >= 201 - WORTH_WAITING for answer in answers].count(True) == 3
+    assert rows < 203 + 3 * (2 + WORTH_WAITING) + 4 * 8
+
+
 def test_a_reader_that_has_a_piece_to_take_does_not_miss_a_step(path: Path) -> None:
     """Its thread was woken and does not run yet, while the other one drives on: answers stay in step, a little ahead of it."""
     loader = toys()
@@ -139,7 +161,7 @@ def test_a_reader_that_has_progress_to_hear_of_does_not_miss_a_step(path: Path) 
 
 
 @pytest.mark.parametrize("make", [toys, references], ids=["toy", "reference"])
-def test_forks_go_on_by_themselves(path: Path, make: Callable[[], Loader]) -> None:
+def test_forks_continue_independently(path: Path, make: Callable[[], Loader]) -> None:
     loader = make()
     with loader.load(path, context=40, sinks=2, parallel=3) as model:
         first = model.session()
@@ -466,14 +488,3 @@ def test_together_as_each_alone_on_the_cpu(tmp_path: Path, arch: str, n: int) ->
         assert at_once([lambda k=k: answer(sessions[k], k) for k in range(n)]) == wanted
         forks = [session.fork() for session in sessions]
         assert at_once([lambda k=k: answer(forks[k], k) for k in range(n)]) == wanted
-
-
-def test_a_session_is_resumed_on_the_cpu(tmp_path: Path) -> None:
-    path, prompt = tiny_model(tmp_path / "m.gguf", "llama", "Q4_0", n_layers=2), list(range(1, 30))
-    with edgellm.load(path, backend="cpu", context=40) as model, model.session() as session:
-        said = [*prompt, *session.generate(prompt, max_tokens=400, **GREEDY).token_ids]
-        session.save(tmp_path / "s")
-        wanted = session.generate(said, max_tokens=20, **GREEDY)
-    with edgellm.load(path, backend="cpu", context=40) as model, model.resume(tmp_path / "s") as session:
-        got = session.generate(said, max_tokens=20, **GREEDY)
-        assert got.token_ids == wanted.token_ids and got.stats.cached_tokens == wanted.stats.cached_tokens == len(said) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from waiting import until
 import edgellm
 from edgellm import Generation, Model, OptionError
 from edgellm.engine import state_store
+from edgellm.engine.saved_pages import Chunk
+from edgellm.engine.saved_session import DIGEST, HEAD
 
 SYSTEM = [1 + k * 7 % 250 for k in range(600)]
 ASKED: dict[str, Any] = {"max_tokens": 5, "temperature": 0, "ignore_eos": True}
@@ -48,7 +52,7 @@ def answer(path: Path, prompt: list[int], **options: Any) -> Generation:
 def test_a_restart_computes_what_is_new_alone(path: Path, folder: Path) -> None:
     with opened(path) as model:
         first = model.generate([*SYSTEM, 9], **ASKED)
-        until(lambda: saved(folder))
+        until(lambda: saved(folder) and model.engine.core.cache.store._writer is None)
         once = model.generate([*SYSTEM, 11, 12], **ASKED)  # shared in memory
     assert first.stats.cached_tokens == 0 and once.stats.cached_tokens == len(SYSTEM)
     with opened(path) as model:
@@ -98,6 +102,62 @@ def test_a_damaged_file_is_deleted_and_computed_again(path: Path, folder: Path) 
             found = model.generate([*SYSTEM, 9], **ASKED)
             until(lambda: saved(folder) and saved(folder)[0].stat().st_size == len(whole))  # written again
         assert found.stats.cached_tokens == 0 and found.token_ids == wanted.token_ids
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"file": "../x"}, {"file": "/etc/passwd"}, {"file": ".."}, {"file": 3}, {"length": 1 << 59}, {"length": -1}, {"offset": 1.5}],
+)
+def test_a_file_that_names_bytes_elsewhere_is_deleted(path: Path, folder: Path, wrong: dict[str, Any]) -> None:
+    """Its checksums are right; somebody has written it."""
+    answer(path, [*SYSTEM, 9])
+    (file,) = saved(folder)
+    whole = file.read_bytes()
+    magic, version, n_header, n_ids, n_table = HEAD.unpack(whole[: HEAD.size])
+    begin = HEAD.size + n_header + n_ids
+    first, *rest = (Chunk(*each) for each in json.loads(whole[begin : begin + n_table]))
+    table = json.dumps([first._replace(**wrong), *rest]).encode()
+    head = HEAD.pack(magic, version, n_header, n_ids, len(table)) + whole[HEAD.size : begin] + table
+    file.write_bytes(head + hashlib.sha256(head).digest() + whole[begin + n_table + DIGEST :])
+    assert answer(path, [*SYSTEM, 9]).stats.cached_tokens == 0
+    assert answer(path, [*SYSTEM, 9]).stats.cached_tokens == len(SYSTEM)
+
+
+def test_what_grows_is_saved_without_what_is_there(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files share pages: each has its own only, and one that would need many has all and replaces them."""
+
+    def answer(prompt: list[int], cache: str = "1G") -> Generation:
+        with opened(path, context=2048, prefix_cache=cache) as model:
+            return model.generate(prompt, **ASKED)
+
+    said, sizes = [*SYSTEM], list[int]()
+    for n in range(3):
+        said += answer(said).token_ids
+        sizes = [file.stat().st_size for file in saved(folder)]
+        assert len(sizes) == n + 1
+        said += [3 + k * 11 % 240 for k in range(300)]
+    found = answer(said)
+    assert found.stats.cached_tokens == len(said) - 301 and found.token_ids == answer(said, "off").token_ids
+    monkeypatch.setattr(state_store, "MOST_PARTS", 1)
+    said += [*found.token_ids, *SYSTEM[:300]]
+    assert answer(said).stats.cached_tokens == len(said) - 301
+    (whole,) = saved(folder)
+    assert whole.stat().st_size > 0.6 * sum(sizes), "what they shared was there once"
+    assert answer(said).stats.cached_tokens == len(said) - 1
+
+
+def test_a_damaged_file_takes_those_along_that_need_it(path: Path, folder: Path) -> None:
+    longer = [*SYSTEM, *SYSTEM[:300], 9]
+    answer(path, [*SYSTEM, 9])
+    (first,) = saved(folder)
+    answer(path, longer)
+    assert len(saved(folder)) == 2
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2] + b"xyz" + whole[len(whole) // 2 + 3 :])
+    with opened(path) as model:
+        found = model.generate(longer, **ASKED)
+        assert found.stats.cached_tokens == 0 and not (first.exists() and first.read_bytes() != whole)
+    assert found.token_ids == answer(path, longer, prefix_cache="off").token_ids
 
 
 def test_conversations_that_make_room_are_saved(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,7 +281,7 @@ def test_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if CODECS[name].n > 1])
-def test_rows_of_no_whole_blocks_are_refused(name: str) -> None:
+def test_rows_of_partial_blocks_are_refused(name: str) -> None:
     codec = CODECS[name]
     with pytest.raises(ValueError, match="whole number"):
         codec.dequantize(np.zeros((2, codec.dtype.itemsize + 1), np.uint8))

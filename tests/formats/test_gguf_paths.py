@@ -158,6 +158,12 @@ def test_split_model_of_the_gguf_package(tmp_path: Path) -> None:
         assert all(file.raw(name).tobytes() == values.tobytes() for name, values in data.items())
 
 
+def _other(name: str, value: str) -> list[bytes]:
+    """The keys of a second part of two, with this one among them."""
+    return [scalar("split.count", U16, 2), scalar("split.no", U16, 1), key(name, STRING, string(value))]
+
+
+GOOD_NAMED = _part(0, 2, TENSORS[:1], key("general.name", STRING, string("one")))
 GOOD = (_part(0, 2, TENSORS[:1], total=3), _part(1, 2, TENSORS[1:], total=3))
 BROKEN: dict[str, tuple[tuple[bytes, ...], type[FormatError]]] = {
     "duplicate": ((_part(0, 2, TENSORS[:2]), _part(1, 2, TENSORS[1:])), Duplicate),
@@ -167,6 +173,8 @@ BROKEN: dict[str, tuple[tuple[bytes, ...], type[FormatError]]] = {
     "number-too-large": ((_part(2, 2, TENSORS[:1]), GOOD[1]), BadHParam),
     "second-says-nothing": ((GOOD[0], gguf([], TENSORS[1:])), BadHParam),
     "total-differs": ((_part(0, 2, TENSORS[:1], total=4), GOOD[1]), BadHParam),
+    "second-of-another-architecture": ((GOOD[0], gguf(_other("general.architecture", "qwen3"), TENSORS[1:])), BadHParam),
+    "second-of-another-name": ((GOOD_NAMED, gguf(_other("general.name", "other"), TENSORS[1:])), BadHParam),
     "total-negative": ((_part(0, 2, TENSORS[:1], total=-1), GOOD[1]), BadHParam),
     "count-is-text": ((gguf([key("split.count", STRING, string("2"))], []), GOOD[1]), BadHParam),
     "count-huge": ((gguf([scalar("split.count", U32, 4_000_000_000)], []), GOOD[1]), LimitExceeded),

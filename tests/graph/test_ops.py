@@ -29,5 +29,6 @@ def test_mlx_has_every_op() -> None:
     pytest.importorskip("mlx.core")
     from edgellm.backends.mlx.ops import OPS as EVALUATORS
 
-    encoders = {"pixels", "patch_conv", "grid_embed", "merge_rows", "project"}
+    encoders = {"pixels", "patch_conv", "grid_embed", "merge_rows", "project", "neighbours", "merged_neighbours"}
+    encoders |= {"depth_conv", "depth_conv_halved", "image_mean"}
     assert OPS.keys() - EVALUATORS.keys() <= {"pool", "softmax"} | encoders, "only embedding models and image encoders need the CPU"

@@ -172,7 +172,7 @@ def test_a_step_without_wanted_rows_ends_at_the_last_keys(tmp_path: Path) -> Non
 
 
 def test_only_layers_with_sinks_get_a_second_query() -> None:
-    """What lies between a rotation and its query is computed twice; keys, values and other layers are not."""
+    """Ops between a rotation and its query are computed twice; keys, values and other layers are not."""
     graph = two_layers()
     assert str(add_sink_queries(graph, ())) == str(graph)
     for states in ({0}, {1}, {0, 1}):

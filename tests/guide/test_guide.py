@@ -10,7 +10,8 @@ import pytest
 from places import ROOT
 
 import edgellm
-from edgellm.catalogue import bundled, entries, resolve
+from edgellm.catalogue import resolve
+from edgellm.catalogue.registry import bundled, entries
 
 sys.path.append(str(ROOT / "scripts" / "guide"))
 
@@ -47,7 +48,7 @@ def test_ten_turns_of_five_conversations(guide: edgellm.Model) -> None:
         assert all(answer and answer[-1] in ".!?`)" for _, answer in transcript), transcript  # no answer stops in mid-sentence
 
 
-def test_a_conversation_longer_than_the_context_goes_on(guide: edgellm.Model) -> None:
+def test_a_conversation_longer_than_the_context_continues(guide: edgellm.Model) -> None:
     messages: list[dict[str, str]] = []
     for number in range(60):
         messages.append({"role": "user", "content": "what is gguf?" if number % 2 else "which model fits 8 GB?"})

@@ -1,4 +1,4 @@
-"""What the guide's trainer is fed: ids, weights and meanings of conversations, whole, cut, and such that are only read."""
+"""Batches of the guide's trainer: ids, weights and meanings of conversations, whole, cut, and such that are only read."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _cores(question: str) -> set[str]:
 
 
 def _inner(cores: list[str], wrappers: tuple[str, ...]) -> set[str]:
-    """What stands in the place of {x} in any wrapper."""
+    """The text in the place of {x} in any wrapper."""
     found = set()
     for wrapper in wrappers:
         form = EXPRESSIONS.setdefault(wrapper, re.compile(_open(wrapper)))

@@ -1,4 +1,4 @@
-"""What the guide is not asked: other languages, code, the world at large; and that all it was made for still reaches it."""
+"""Questions that the guide is not trained on: other languages, code, the world at large; those it was made for still reach it."""
 
 from __future__ import annotations
 

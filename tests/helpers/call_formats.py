@@ -1,4 +1,4 @@
-"""What tests of tool calls share: formats by name, templates, answers taken apart, and what makes a model write calls."""
+"""Helpers for tests of tool calls: formats by name, templates, answers taken apart, and what makes a model write calls."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edgellm.chat.tools import Tool, ToolCall
 from edgellm.sampling import Processor
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
 from edgellm.sampling.matcher import TokenTree, token_tree
+from edgellm.sampling.pieces import Pieces
 from edgellm.tokenizer import Tokenizer
 
 BY_NAME = {format.name: format for format in FORMATS}
@@ -149,12 +150,12 @@ class _Plain:
 
 
 def accepts(format: Format, tools: Sequence[Tool], text: str) -> bool:
-    """Whether a model that writes `text` byte by byte is free to, and may end there."""
+    """True if a model that writes `text` byte by byte is free to, and may end there."""
     tree, n_vocab = _byte_tree(), 257
     box = Toolbox(tuple(tools), {}, format)
     calls = CallGrammars(box, box.grammars(literal), lambda: tree, n_vocab, _Plain())  # type: ignore[arg-type]  # all it needs
     pieces = [bytes([each]) for each in range(256)] + [b""]
-    constraint = ChannelConstraint(Channels(ChannelTokens(pieces), None, calls))
+    constraint = ChannelConstraint(Channels(ChannelTokens(Pieces(pieces)), None, calls))
     for token in [*text.encode(), 256]:
         mask = constraint.mask()
         if mask is not None and not mask[token // 32] >> (token % 32) & 1:

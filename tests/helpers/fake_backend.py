@@ -90,7 +90,7 @@ class Toy:
         return ToyState(self.layout.classes[0].slots)
 
     def load_state(self, file: BinaryIO) -> ToyState:
-        """What a state's `save` wrote."""
+        """Read a state that `save` wrote."""
         state = self.new_state()
         state.tokens[:] = np.frombuffer(file.read(state.nbytes), np.int64)
         return state

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from edgellm.api.records import Event, Generation, Stats
-from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking, switch
+from edgellm.chat.thinking import THINK, Marks, Thinking, ThinkingSplitter, switch
 from edgellm.errors import OptionError
 from edgellm.loading.loaded import ModelInfo
 from edgellm.sampling import ResolvedOptions, resolve_options
+
+
+def split_thinking(text: str, *, inside: bool = False, marks: Marks = THINK) -> tuple[str, str]:
+    """A complete text as (thinking, answer)."""
+    splitter = ThinkingSplitter(inside=inside, marks=marks)
+    (thinking, answer), (more_thinking, more_answer) = splitter.push(text), splitter.flush()
+    return thinking + more_thinking, answer + more_answer
 
 
 class FakeStream:
@@ -47,7 +54,7 @@ class FakeStream:
 
     @property
     def result(self) -> Generation:
-        """What was read."""
+        """The tokens that were read."""
         stats = Stats(self.prompt_tokens, 0, self._evicted, self._read, 0.5, 0.25, 0.5)
         reason: Any = "cancelled" if self._closed else self._reason
         thinking, text = split_thinking(self._text[: self._read])

@@ -6,6 +6,8 @@ import random
 import struct
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from edgellm.formats.errors import (
     BadAlignment,
     BadHParam,
@@ -127,7 +129,7 @@ def gguf(
     for tensor in tensors:
         head.append(tensor.entry(offset))
         n = min(tensor.nbytes, 1 << 20)
-        data = tensor.data if tensor.data is not None else bytes((i * 37 + len(head)) & 0xFF for i in range(n))
+        data = tensor.data if tensor.data is not None else (np.arange(n) * 37 + len(head)).astype(np.uint8).tobytes()
         body += data.ljust(padded(n, alignment), b"\0")
         offset += padded(tensor.nbytes, alignment)
     header = b"".join(head)

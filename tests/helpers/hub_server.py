@@ -27,7 +27,7 @@ BOMB = gzip.compress(bytes(10 << 20))  # beforehand: a busy machine needs longer
 
 @dataclass
 class Request:
-    """What a server was asked."""
+    """A request to the server."""
 
     server: str
     method: str
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """What the byte server is about to send: a misbehaviour changes it."""
+    """The byte server's next response, which a misbehaviour changes."""
 
     status: int
     headers: dict[str, str]
@@ -177,7 +177,7 @@ class LocalHub:
         return hashlib.sha256(data).hexdigest()
 
     def misbehave(self, *changes: Misbehaviour) -> None:
-        """What is wrong with the next answers of the byte server, one each."""
+        """The misbehaviours of the byte server's next responses, one each."""
         self._wrong = list(changes)
 
     @property

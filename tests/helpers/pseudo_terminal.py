@@ -69,7 +69,7 @@ class Terminal:
         return True
 
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed."""
+        """True if the terminal shows what is typed."""
         return bool(termios.tcgetattr(self._leader)[3] & termios.ECHO)
 
     def close(self) -> None:

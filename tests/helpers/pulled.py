@@ -1,4 +1,4 @@
-"""What tests of fetching models share: a misbehaving hub with one model, an empty cache, and how they look at both."""
+"""Helpers for tests of fetching models: a misbehaving hub with one model, an empty cache, and how they look at both."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def refused(server: LocalHub, name: str = NAME, hub: Hub | None = None) -> str:
 
 
 def nothing_outside(tmp_path: Path) -> bool:
-    """Whether only the cache and our own ledger were written."""
+    """True if only the cache and our own ledger were written."""
     return {path.name for path in tmp_path.iterdir()} <= {"hf_hub_cache", "edgellm_data", "edgellm_config"}

@@ -12,11 +12,29 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
+from edgellm.engine.core import Core
 from edgellm.server.run import Server, serve
 from edgellm.server.settings import Settings
 
 SECONDS = 60.0  # that anything may take
-LONG = {"max_tokens": 900, "ignore_eos": True, "temperature": 0}  # an answer of some seconds
+LONG = {"max_tokens": 900, "ignore_eos": True, "temperature": 0}  # an answer of 18 seconds at least, where steps are slow
+SLOW_STEP = 0.02  # seconds
+
+
+@contextlib.contextmanager
+def slow_steps() -> Iterator[None]:
+    """Each step of every model takes a while, so that an answer is still being written however slow the test is."""
+    step = Core.step
+
+    def slowly(core: Core, *given: Any) -> Any:
+        time.sleep(SLOW_STEP)
+        return step(core, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Core, "step", slowly)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +53,20 @@ class Running:
         return sum(len(model.engine.core.requests) for model in self.models())
 
     def send(self, data: bytes, *, seconds: float = SECONDS) -> bytes:
-        """What comes back for raw bytes, until the server closes or `seconds` are over."""
+        """The response to raw bytes, until the server closes or `seconds` are over."""
         with self.connected() as client:
             client.settimeout(seconds)
             client.sendall(data)
             return received(client)
+
+    def head(self, data: bytes) -> bytes:
+        """The beginning of the response to raw bytes, with its head; less where the server closes the connection before."""
+        found = bytearray()
+        with self.connected() as client, contextlib.suppress(ConnectionError):
+            client.sendall(data)
+            while b"\r\n\r\n" not in found and (part := client.recv(65536)):
+                found += part
+        return bytes(found)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[socket.socket]:

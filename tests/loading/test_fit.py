@@ -1,4 +1,4 @@
-"""What a model needs and how fast it will be, from its header: against the model itself, and against limits of every kind."""
+"""Memory and speed of a model estimated from its header: against the model itself, and against limits of every kind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hub_server import LocalHub, cut, ignore_range, status
 from tiny_models import QUANTS, tiny_model
+from tiny_projectors import OUT, projector_file
 
 import edgellm
-from edgellm import folders
 from edgellm.api import load
 from edgellm.arch import load_graph
 from edgellm.backends import HOST
@@ -26,11 +26,11 @@ from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.backends.cpu.state import CpuState
 from edgellm.bench import fit as fitting
 from edgellm.bench import speed, speed_probe
-from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
 from edgellm.catalogue.connection import HttpLimits
 from edgellm.catalogue.hub import Hub
-from edgellm.catalogue.machine import Memory, memory
+from edgellm.catalogue.machine import Memory, free_memory, memory
+from edgellm.catalogue.registry import entries
 from edgellm.catalogue.remote import open_remote
 from edgellm.cli import app
 from edgellm.errors import DownloadError, FormatError, NotEnoughMemory, OptionError
@@ -48,7 +48,6 @@ PLENTY = Memory(1 << 40)
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))  # kernels that are compiled already
     for variable in ("EDGELLM_CONFIG", "EDGELLM_DATA", "HF_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
 
@@ -84,7 +83,7 @@ def test_the_plan_of_a_header_is_the_plan_of_the_model(arch: str, tmp_path: Path
         executable = model.engine.check()
         assert isinstance(executable, CpuExecutable)
         assert need.kv == model.info.kv_bytes == full_state(executable).nbytes
-        assert need.work == executable._plan.nbytes > executable.work_bytes
+        assert need.work == executable._plan.nbytes > executable._plan.arena.nbytes
     assert 0 < need.weights <= path.stat().st_size and need.total == need.allocated + need.weights
 
 
@@ -198,9 +197,9 @@ def test_cgroups_version_2(tmp_path: Path) -> None:
     group(tmp_path / "fs/outer/inner", memory__max="max", memory__current=1)
     assert memory(tmp_path / "fs", own).available == 4 << 20
     group(tmp_path / "fs/outer/inner", memory__max=3 << 20, memory__current=1 << 20)
-    assert memory(tmp_path / "fs", own).available == 2 << 20
+    assert memory(tmp_path / "fs", own).available == 2 << 20 and 0 < free_memory(tmp_path / "fs", own) <= 1
     group(tmp_path / "fs/outer/inner", memory__max=1 << 20, memory__current=2 << 20)
-    assert memory(tmp_path / "fs", own).available == 0
+    assert memory(tmp_path / "fs", own).available == 0 and free_memory(tmp_path / "fs", own) == 0
 
 
 def test_cgroups_version_1_and_containers(tmp_path: Path) -> None:
@@ -366,7 +365,28 @@ def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatc
 
 # --- headers on the hub ------------------------------------------------------------------------------------------------------
 def opened(server: LocalHub, name: str = "hf:o/r") -> GGUFFile:
-    return open_remote(name, Hub(server.environment(), HttpLimits(tries=3, pause=0.0), sleep=lambda seconds: None))
+    return open_remote(name, Hub(server.environment(), HttpLimits(tries=3, pause=0.0), sleep=lambda seconds: None))[0]
+
+
+def test_the_projector_of_a_model_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside a model that is here with its work, and on the hub with its bytes."""
+    path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0", n_embd=OUT, tokenizer="bpe")
+    assert app.run(["fit", str(path), "--json", "--no-timing"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    projector = projector_file(tmp_path / "mmproj.gguf", "idefics3")
+    assert app.run(["fit", str(path), "--json", "--no-timing"]) == 0
+    seeing = json.loads(capsys.readouterr().out)
+    assert alone["projector"] == 0 and seeing["projector"] > projector.stat().st_size / 2
+    assert [b["bytes"] - a["bytes"] for a, b in zip(alone["memory"], seeing["memory"], strict=True)] == [
+        pytest.approx(seeing["projector"], abs=1 << 20)
+    ] * len(alone["memory"])
+    with LocalHub() as server:
+        server.put("o/r", "m.gguf", path.read_bytes())
+        server.put("o/r", "mmproj-F16.gguf", projector.read_bytes())
+        hub = Hub(server.environment(), HttpLimits(tries=3, pause=0.0), sleep=lambda seconds: None)
+        remote, more = open_remote("hf:o/r", hub)
+        with remote, open_gguf(path) as local:
+            assert remote.tensors == local.tensors and more == projector.stat().st_size
 
 
 def test_a_header_comes_by_range_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

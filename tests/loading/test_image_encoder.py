@@ -16,8 +16,9 @@ from tiny_projectors import KINDS, OUT, projector_file
 import edgellm
 from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu.executable import CpuExecutable
-from edgellm.errors import ImageError, ModelClosed
-from edgellm.loading.image_encoder import ImageEncoder, Watch
+from edgellm.errors import ImageError, ModelClosed, OptionError
+from edgellm.loading import estimate
+from edgellm.loading.image_encoder import ImageEncoder, Watch, memory_of
 
 
 def picture(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint8]:
@@ -34,7 +35,9 @@ def resident(memory: npt.NDArray[np.uint8]) -> int:
     return total
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if number % 3 else ()) for number, kind in enumerate(sorted(KINDS))]
+)
 def test_bits_do_not_depend_on_parts(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With parts so small that every product and every list of attention's work is cut."""
     path = projector_file(tmp_path / "mmproj.gguf", kind)
@@ -52,12 +55,12 @@ def test_bits_do_not_depend_on_parts(tmp_path: Path, kind: str, monkeypatch: pyt
 def test_a_plan_is_kept_for_smaller_images_and_its_memory_given_back(tmp_path: Path) -> None:
     encoder = ImageEncoder(projector_file(tmp_path / "mmproj.gguf", "qwen3vl_merger"), threads=2)
     small = encoder.encode(picture(64, 64)).rows
-    first = encoder._executable
+    first = encoder.graphs[0].executable
     encoder.encode(picture(640, 640))
-    second = encoder._executable
+    second = encoder.graphs[0].executable
     assert isinstance(second, CpuExecutable) and second is not first
     encoder._kept.clear()
-    assert np.array_equal(encoder.encode(picture(64, 64)).rows, small) and encoder._executable is second
+    assert np.array_equal(encoder.encode(picture(64, 64)).rows, small) and encoder.graphs[0].executable is second
     blocks = second._plan.arena.blocks
     assert sum(block.nbytes for block in blocks) > 1 << 20
     if Path("/proc/self/pagemap").exists():
@@ -97,7 +100,7 @@ def test_an_image_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         seen.clear()
         if kind is ImageError:
             assert np.array_equal(model.embed_image(picture(300, 300)), wanted)
-            model._loaded.encoder._kept.clear()  # type: ignore[union-attr]  # there is one
+            model._loaded.encoders.image._kept.clear()  # type: ignore[union-attr]  # there is one
 
 
 def test_a_cancelled_task_gives_its_image_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +126,31 @@ def test_a_cancelled_task_gives_its_image_up(tmp_path: Path, monkeypatch: pytest
         count = len(seen)
         time.sleep(0.2)
         assert len(seen) == count and seen[-1][0] < seen[-1][1]
+
+
+def test_the_memory_check_counts_the_encoder_and_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT, tokenizer="bpe")
+    checked: list[estimate.Need] = []
+    monkeypatch.setattr(estimate, "is_ample", lambda gguf, kv, copied: False)
+    monkeypatch.setattr(estimate, "check", lambda needed, context, path: checked.append(needed))
+    path = projector_file(tmp_path / "mmproj.gguf", "qwen3vl_merger")
+    edgellm.load(model, context=256, mmproj="none").close()
+    edgellm.load(model, context=256).close()
+    blind, seeing = checked
+    assert not blind.projector and seeing.projector == memory_of(path, 1) > path.stat().st_size + (1 << 20)  # 3,072 patches
+    assert seeing.total > blind.total
+
+
+def test_rows_for_more_layers_than_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are end after the last one; more belong to another model."""
+    own, shapes = KINDS["qwen3vl_merger"]()
+    more = {name.replace("deepstack.1", "deepstack.2"): shape for name, shape in shapes.items() if "deepstack.1" in name}
+    keys = own | {"is_deepstack_layers": [False, True, True]}
+    monkeypatch.setitem(KINDS, "qwen3vl_merger", lambda: (keys, shapes | more))
+    projector_file(tmp_path / "mmproj.gguf", "qwen3vl_merger")
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT, n_layers=2, tokenizer="bpe")) as model:
+        assert model.embed_image(picture(64, 64)).shape[1] == 3 * OUT
+        found = model.logits([5, edgellm.Image(picture(64, 64)), 6])
+        assert np.isfinite(found).all()
+    with pytest.raises(OptionError, match="after 2 layers, and the model has 1"):
+        edgellm.load(tiny_model(tmp_path / "n.gguf", "llama", "F32", n_embd=OUT, n_layers=1, tokenizer="bpe"))

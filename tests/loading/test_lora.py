@@ -15,6 +15,7 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
+from edgellm.engine import state_store
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -407,3 +408,19 @@ def test_only_quantised_weights_have_rounded_factors(tmp_path: Path, quant: str,
     half = write(tmp_path / "b.gguf", factors_for(weights, 8, 3, names), 8, "llama", "F16")
     with edgellm.load(base, adapters=[half]) as model:
         assert np.array_equal(got, model.logits(IDS)) == (kind == "F16")
+
+
+def test_saved_beginnings_are_those_of_the_same_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "user_cache", lambda: tmp_path / "cache")
+    base = tiny_model(tmp_path / "m.gguf", "llama", "F32")
+    adapter = write(tmp_path / "a.gguf", factors_for(matrices(base), 4, 1), 8, "llama")
+    prompt = [IDS[k % 9] for k in range(300)]
+
+    def answer(adapters: Any = None, cache: str = "1G") -> edgellm.Generation:
+        with edgellm.load(base, context=512, adapters=adapters, prefix_cache=cache) as model:
+            return model.generate(prompt, max_tokens=4, **GREEDY)
+
+    for adapters in (None, [(adapter, 1.0)], [(adapter, 0.5)]):
+        first, again = answer(adapters), answer(adapters)
+        assert first.stats.cached_tokens == 0 and again.stats.cached_tokens == 299, adapters
+        assert again.token_ids == first.token_ids == answer(adapters, "off").token_ids

@@ -159,3 +159,53 @@ def test_sliding_layers_get_their_own_class() -> None:
     plan = plan_memory([KVSpec(1, 8, 8, 6), KVSpec(1, 8, 8), KVSpec(1, 8, 8, 64)], context=32, sinks=4, chunk=8)
     assert plan.layer_class == (1, 0, 0)
     assert plan.classes == (MemoryClass(4, 28, 256), MemoryClass(0, 6, 256))
+
+
+def ids_with_pictures(pieces: list[tuple[int, int]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Texts and pictures of these lengths in turn; every second row of a long picture is a text between its lines."""
+    ids: list[int] = []
+    for text, rows in pieces:
+        ids += [5] * text + [7 if rows > 4 and k % 3 == 2 and k < rows - 1 else -2 for k in range(rows)]
+        if rows:
+            ids[-1] = -1
+    return np.array(ids, np.int32)
+
+
+def extents_of(ids: np.ndarray[tuple[int], np.dtype[np.int32]]) -> list[tuple[int, int]]:
+    found, start = [], None
+    for k, each in enumerate(ids.tolist()):
+        if each < 0:
+            start = k if start is None else start
+            if each == -1:
+                found, start = [*found, (start, k + 1)], None
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(shapes, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=9), st.data())
+def test_pictures_are_seen_whole_or_not_at_all(
+    shape: tuple[int, int, int, int], pieces: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Whatever the steps are, a token sees of each picture before it all or nothing, and of all else what it sees without any."""
+    context, sinks, chunk, window = shape
+    plan, ids = layout(context, sinks, chunk, window), ids_with_pictures(pieces)
+    sequence, plain = Sequence(plan), Simulation(plan.classes[0])
+    memory, held = plan.classes[0], dict[int, int]()
+    while len(sequence) < len(ids):
+        n, start = min(data.draw(st.integers(1, chunk)), len(ids) - len(sequence)), len(sequence)
+        placed = sequence.place(n, ids[start : start + n])
+        for k, row in enumerate(placed.spans[0]):
+            held[int(row[0])] = start + k
+        for k, (_, stay, first, length) in enumerate(placed.spans[0].tolist()):
+            slots = [*range(stay), *(memory.sinks + (first - memory.sinks + i) % memory.ring for i in range(length))]
+            seen, without = {held[slot] for slot in slots}, set(plain.seen(start + k))
+            before = [set(range(a, b)) for a, b in extents_of(ids) if b <= start + k]
+            assert all(picture <= seen or not picture & seen for picture in before)
+            cut = [picture for picture in before if picture & without and not picture <= without]
+            assert seen == without - set().union(*cut)
+        sequence.extend(ids[start : start + n])
+        assert sequence.evicted == len(sequence) - len(seen)
+        again = Sequence.restored(plan, sequence.ids, sequence.oldest, None, sequence.kept)
+        assert again.evicted == sequence.evicted == sequence.fork().evicted
+        if data.draw(st.booleans()):
+            sequence.truncate(data.draw(st.sampled_from([m for m in range(len(sequence) + 1) if sequence.can_truncate(m)])))

@@ -15,6 +15,7 @@ import edgellm
 from edgellm.arch import load_graph
 from edgellm.engine.conversation import Conversation
 from edgellm.formats.gguf import open_gguf
+from edgellm.memory.sequence import Sequence
 from edgellm.weights import WeightStore
 
 
@@ -73,6 +74,57 @@ def test_logits_past_the_context_with_quantised_keys(tmp_path: Path, kv_type: st
 
 def test_logits_past_the_context_of_a_trained_model(shared: Path) -> None:
     agree(shared / "models" / "stories260K-F32.gguf", context=256, sinks=4, tokens=2000, looks=20)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "mlx"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "gemma3n", "llama4", "deepseek2"])
+@pytest.mark.usefixtures("mlx_products")
+def test_a_prompt_far_beyond_the_context_costs_what_can_reach_the_answer(
+    tmp_path: Path, arch: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that nothing depends on are not computed; the answer, and what a session goes on with, is bit for bit the same."""
+    path, found, skip = tiny_model(tmp_path / "m.gguf", arch), [], Sequence.skip
+    for skips in (True, False):
+        monkeypatch.setattr(Sequence, "skip", skip if skips else lambda sequence, ids: 0)
+        with edgellm.load(path, context=24, backend=backend) as model, model.session() as session:
+            ids = np.random.default_rng(5).integers(3, model.n_vocab, 4000).tolist()
+            first = session.generate(ids[:2000], max_tokens=9, temperature=0, logprobs=2)
+            again = session.generate(ids[:2000], max_tokens=9, temperature=0, logprobs=2)
+            then = session.generate([*ids[:2000], *first.token_ids, *ids[2000:]], max_tokens=9, temperature=0, logprobs=2)
+        found.append([answer.logprobs for answer in (first, again, then)])
+        for answer, new in ((first, 2000), (then, 2000)):
+            assert (answer.stats.skipped_tokens > new - 800) is skips
+            assert answer.stats.computed_prompt_tokens < 800 or not skips
+        assert again.stats.cached_tokens == 1999
+    assert found[0] == found[1]
+
+
+def test_recurrent_states_carry_all_tokens_of_a_long_prompt(tmp_path: Path) -> None:
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", "lfm2"), context=24) as model:
+        ids = np.random.default_rng(5).integers(3, model.n_vocab, 2000).tolist()
+        assert model.generate(ids, max_tokens=1).stats.skipped_tokens == 0
+
+
+def test_a_long_prompt_that_is_given_up_and_asked_again(tmp_path: Path) -> None:
+    """Its keys are not yet what they would be, so nothing continues from them."""
+    path = tiny_model(tmp_path / "m.gguf")
+    with edgellm.load(path, context=2048, sinks=4) as model, model.session() as session:
+        ids = np.random.default_rng(5).integers(3, model.n_vocab, 30_000).tolist()
+        expected = model.generate(ids, max_tokens=5, temperature=0)
+        assert expected.stats.skipped_tokens > 10_000
+
+        def give_up(done: int, total: int) -> None:
+            if done > 24_000:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            session.generate(ids, max_tokens=5, temperature=0, progress=give_up)
+        shorter = ids[:25_000]
+        assert (
+            session.generate(shorter, max_tokens=5, temperature=0).token_ids
+            == model.generate(shorter, max_tokens=5, temperature=0).token_ids
+        )
+        assert session.generate(ids, max_tokens=5, temperature=0).token_ids == expected.token_ids
 
 
 def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def write_checkpoint(folder: Path, kind: str, *, tensors: dict[str, Array] | Non
 
 
 def write_modules(folder: Path, pooling: str, **modes: bool) -> None:
-    """What sentence-transformers writes: "cls_token", "mean_tokens" or "lasttoken", and more modes."""
+    """The modules file of sentence-transformers: "cls_token", "mean_tokens" or "lasttoken", and more modes."""
     listed = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},

@@ -75,7 +75,7 @@ _LAGUNA = ONE | {
 
 
 def _nextn(layer: int) -> dict[str, Any]:
-    """What a layer that drafts has beside those of others."""
+    """The tensors of a drafting layer beside those of others."""
     shapes = {"eh_proj": (64, 128), "enorm": 64, "hnorm": 64, "shared_head_norm": 64}
     return {f"blk.{layer}.nextn.{name}.weight": np.ones(shape) for name, shape in shapes.items()}
 

@@ -1,4 +1,4 @@
-"""What tiny models with recurrent layers are made of: random weights, the parts that several families have."""
+"""Parts of tiny models with recurrent layers: random weights, the parts that several families have."""
 
 from __future__ import annotations
 

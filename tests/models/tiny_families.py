@@ -1,4 +1,4 @@
-"""What the tensors and keys of each architecture are called in its files, as convert_hf_to_gguf writes them: a row each."""
+"""Names of each architecture's tensors and keys in its files, as convert_hf_to_gguf writes them: a row each."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def rwkv6_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
 
 
 def transformed(draw: Draw, s: Shape) -> dict[str, Array]:
-    """What layers made of transformers have beside their time mix."""
+    """The tensors of transformers' layers beside their time mix."""
     return {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")} | gated(draw, s)
 
 

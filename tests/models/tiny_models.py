@@ -63,7 +63,7 @@ OWN_BLOCKS = (
     }
 )
 KEPT_BYTES = 64 << 20  # of models that were written, for tests that ask for them again
-_WRITTEN: dict[bytes | None, bytes] = {}
+_WRITTEN: dict[bytes | None, bytes] = {}  # the newest last
 QUANTS = (
     "F32",
     "F16",
@@ -134,11 +134,14 @@ def tiny_model(
     except (AttributeError, TypeError, pickle.PicklingError):  # a value of a test's own kind
         key = None
     if key in _WRITTEN:
+        _WRITTEN[key] = _WRITTEN.pop(key)
         Path(path).write_bytes(_WRITTEN[key])
         return Path(path)
     _write(path, *asked)
-    if key is not None and sum(map(len, _WRITTEN.values())) < KEPT_BYTES:
+    if key is not None:
         _WRITTEN[key] = Path(path).read_bytes()
+        while sum(map(len, _WRITTEN.values())) > KEPT_BYTES:
+            del _WRITTEN[next(iter(_WRITTEN))]
     return Path(path)
 
 

@@ -1,4 +1,4 @@
-"""What tiny models with experts have beside dense ones: keys and tensors, as `convert_hf_to_gguf` writes them."""
+"""Parts of tiny models with experts that dense ones lack: keys and tensors, as `convert_hf_to_gguf` writes them."""
 
 from __future__ import annotations
 

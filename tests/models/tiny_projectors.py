@@ -10,6 +10,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 from PIL import Image as Pillow
+from tiny_models import tiny_model
+
+import edgellm
 
 N, FF, LAYERS, OUT = 32, 48, 3, 64  # width, feed-forward, layers, width of the rows
 Shapes = dict[str, tuple[int, ...]]
@@ -28,6 +31,12 @@ def encoded(image: Pillow.Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def seeing(folder: Path, kind: str = "idefics3", arch: str = "llama", tokenizer: str = "bpe", **options: Any) -> edgellm.Model:
+    """A tiny model with an encoder of this kind beside it, loaded."""
+    projector_file(folder / "mmproj.gguf", kind)
+    return edgellm.load(tiny_model(folder / "m.gguf", arch, "F32", n_embd=OUT, tokenizer=tokenizer), **{"context": 512} | options)
 
 
 def _linear(name: str, n: int, k: int) -> Shapes:
@@ -97,6 +106,23 @@ def _pixtral() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 14, "spatial_merge_size": 2}, shapes | _linear("mm.1", OUT, N) | _linear("mm.2", OUT, OUT)
 
 
+def _lightonocr() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _pixtral()
+    del shapes["v.token_embd.img_break"]
+    return keys | {"image_size": 140}, shapes
+
+
+def _dots_ocr() -> tuple[dict[str, Any], Shapes]:
+    shapes = _gated(14) | {"v.patch_embd.bias": (N,), "v.pre_ln.weight": (N,), "mm.post_norm.weight": (N,)}
+    keys = {"patch_size": 14, "projector.scale_factor": 2, "image_min_pixels": 28 * 28, "image_max_pixels": 28 * 28 * 64}
+    return keys, shapes | _norm("mm.input_norm", N) | _linear("mm.0", 40, 4 * N) | _linear("mm.2", OUT, 40)
+
+
+def _janus_pro() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | _norm("v.post_ln", N) | _linear("mm.0", 40, N) | _linear("mm.1", OUT, 40)
+    return {"patch_size": 8, "image_size": 64}, shapes
+
+
 def _class_row(shapes: Shapes) -> Shapes:
     """With a class token, and its row in the table of positions."""
     places = shapes["v.position_embd.weight"][0]
@@ -121,6 +147,38 @@ def _mlp() -> tuple[dict[str, Any], Shapes]:
     shapes = _class_row(_vit(8, 64)) | _norm("v.pre_ln", N) | _linear("mm.0", 40, N) | _linear("mm.2", OUT, 40)
     del shapes["v.patch_embd.bias"]
     return {"patch_size": 8, "image_size": 64, "block_count": LAYERS + 1}, shapes
+
+
+def _ldp() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _mlp()
+    shapes = {name: shape for name, shape in shapes.items() if not name.startswith("mm.")}
+    shapes |= _linear("mm.model.mlp.1", OUT, N) | _linear("mm.model.mlp.3", OUT, OUT)
+    for block in ("mm.model.mb_block.1.block", "mm.model.mb_block.2.block"):
+        shapes |= {f"{block}.0.0.weight": (OUT, 1, 3, 3), f"{block}.2.0.weight": (OUT, OUT)}
+        shapes |= _norm(f"{block}.0.1", OUT) | _norm(f"{block}.2.1", OUT)
+        shapes |= _linear(f"{block}.1.fc1", 16, OUT) | _linear(f"{block}.1.fc2", OUT, 16)
+    return keys, shapes
+
+
+def _ldpv2() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _mlp()
+    shapes = {name: shape for name, shape in shapes.items() if not name.startswith("mm.")}
+    shapes |= _linear("mm.model.mlp.0", OUT, N) | _linear("mm.model.mlp.2", OUT, OUT)
+    return keys, shapes | {"mm.model.peg.0.weight": (OUT, 1, 3, 3), "mm.model.peg.0.bias": (OUT,)}
+
+
+def _adapter() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | {"adapter.conv.weight": (OUT, N, 2, 2), "adapter.conv.bias": (OUT,), "adapter.boi": (1, 1, OUT)}
+    shapes |= {"adapter.eoi": (1, 1, OUT), "adapter.linear.linear.weight": (OUT, OUT)} | _norm("adapter.linear.norm1", OUT)
+    shapes |= {f"adapter.linear.{name}.weight": (40, OUT) for name in ("gate", "dense_h_to_4h")}
+    return {"patch_size": 8, "image_size": 64}, shapes | {"adapter.linear.dense_4h_to_h.weight": (OUT, 40)}
+
+
+def llava_next() -> tuple[dict[str, Any], Shapes]:
+    """LLaVA 1.6: tiles on one grid with a row at the end of each line."""
+    keys, shapes = _mlp()
+    sizes = [128, 64, 64, 128, 128, 128, 192, 64, 64, 192]
+    return keys | {"image_grid_pinpoints": sizes}, shapes | {"model.image_newline": (OUT,)}
 
 
 def _gated(patch: int) -> Shapes:
@@ -164,10 +222,24 @@ def _kimivl() -> tuple[dict[str, Any], Shapes]:
     return keys | {"projector.scale_factor": 2}, shapes | _linear("mm.1", 40, 4 * N) | _linear("mm.2", OUT, 40)
 
 
+def _resampler() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | _norm("v.post_ln", N) | {"resampler.query": (9, OUT), "resampler.kv.weight": (OUT, N)}
+    shapes |= {"resampler.pos_embed_k": (64, OUT), "resampler.proj.weight": (OUT, OUT)}
+    for name in ("q", "k", "v", "out"):
+        shapes |= _linear(f"resampler.attn.{name}", OUT, OUT)
+    for name in ("q", "kv", "post"):
+        shapes |= _norm(f"resampler.ln_{name}", OUT)
+    return {"patch_size": 8, "image_size": 64, "projection_dim": 0}, shapes
+
+
 KINDS = {
+    "resampler": _resampler,
     "internvl": _internvl,
     "llama4": _llama4,
     "mlp": _mlp,
+    "ldp": _ldp,
+    "ldpv2": _ldpv2,
+    "adapter": _adapter,
     "glm4v": _glm4v,
     "gemma4v": _gemma4v,
     "gemma4uv": _gemma4uv,
@@ -180,6 +252,9 @@ KINDS = {
     "qwen2vl_merger": _qwen2vl,
     "qwen2.5vl_merger": _qwen25vl,
     "pixtral": _pixtral,
+    "lightonocr": _lightonocr,
+    "dots_ocr": _dots_ocr,
+    "janus_pro": _janus_pro,
 }
 
 
@@ -197,17 +272,35 @@ def projector_file(path: Path, kind: str, *, kind_of: str = "F32", seed: int = 0
         "image_mean": HALF,
         "image_std": HALF,
     } | own
+    clip = {"clip.projector_type": kind, "clip.has_vision_encoder": True, "clip.use_gelu": True}
+    vision |= {key.replace("__", "."): value for key, value in keys.items()}
+    return written(path, clip | {f"clip.vision.{key}": value for key, value in vision.items()}, shapes, kind_of, seed)
+
+
+def written(path: Path, keys: dict[str, Any], shapes: Shapes, kind_of: str, seed: int) -> Path:
+    """A file of an encoder. Keys whose value is None are missing."""
     writer = gguf.GGUFWriter(path, "clip")
-    writer.add_string("clip.projector_type", kind)
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_bool("clip.use_gelu", True)
-    for key, value in (vision | {key.replace("__", "."): value for key, value in keys.items()}).items():
+    for key, value in keys.items():
         if value is not None:
-            _add(writer, f"clip.vision.{key}", value)
+            _add(writer, key, value)
     rng = np.random.default_rng(seed)
     for name, shape in shapes.items():
         values = rng.normal(size=shape).astype(np.float32) * (0.1 if len(shape) == 1 else 1 / np.sqrt(np.prod(shape[1:])))
-        values += name.endswith(("ln1.weight", "ln2.weight", "norm.weight", "post_ln.weight"))
+        values += name.endswith(
+            (
+                "ln1.weight",
+                "ln2.weight",
+                "norm.weight",
+                "post_ln.weight",
+                "ln_q.weight",
+                "ln_kv.weight",
+                "ln_post.weight",
+                "pre_ln.weight",
+                "0.1.weight",
+                "2.1.weight",
+                "norm1.weight",
+            )
+        )
         values += 2 * name.endswith("_max") - 2 * name.endswith("_min")
         narrow = kind_of == "F16" and len(shape) == 2 and "position" not in name
         writer.add_tensor(name, values.astype(np.float16 if narrow else np.float32))

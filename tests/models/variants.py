@@ -105,7 +105,7 @@ def _partly_rotated(share: float) -> dict[str, Any]:
 
 
 def _unused_values(n: int) -> dict[str, Any]:
-    """What the converter writes for RWKV-7's first layer, for llama.cpp to be happy."""
+    """Tensors that the converter writes for RWKV-7's first layer because llama.cpp expects them."""
     return {f"blk.0.time_mix_v{part}.weight": np.ones(size) for part, size in (("0", n), ("1", (12, n)), ("2", (n, 12)))}
 
 

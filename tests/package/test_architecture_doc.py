@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and folders that exist, and all folders."""
+"""docs/architecture.md names files and folders that exist, and all folders; maps of the kernels name all files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def test_every_folder_has_a_line() -> None:
     listed = set(re.findall(r"^\| `([\w/]+)/` \|", TEXT, re.MULTILINE))
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and not path.name.startswith("__")}
     assert folders <= listed
+
+
+def test_maps_of_the_kernels_name_every_file() -> None:
+    for room in (PACKAGE / "backends/cpu/kernels").glob("*/__init__.py"):
+        named = set(re.findall(r"\w+", room.read_text(encoding="utf-8")))
+        missing = {path.stem for path in room.parent.glob("[a-z]*.py")} - named
+        assert not missing, f"{room.parent.name}: {missing}"
 
 
 def test_it_is_short_and_the_readme_links_it() -> None:

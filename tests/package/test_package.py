@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def in_fresh_python(code: str) -> str:
-    """What a program prints that starts with nothing imported."""
+    """The output of a program that starts with nothing imported."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -40,6 +40,23 @@ def test_every_package_says_what_it_is_for() -> None:
     for path in SOURCES:
         document = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
         assert document and "TODO" not in document, path
+
+
+def test_docstrings_name_their_thing() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                document = ast.get_docstring(node) or ""
+                assert document.split(" ")[0] not in ("What", "Whether", "Who"), (path, document)
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if "scripts" not in path.parts else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_formats_is_imported_under_one_name_only() -> None:

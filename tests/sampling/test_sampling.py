@@ -195,7 +195,7 @@ class Letters:
 
 
 def dry_by_definition(history: list[int], allowed: int, breakers: set[int]) -> dict[int, float]:
-    """What is subtracted per token: every earlier copy of the newest tokens since the last breaker, the longest counts."""
+    """The penalty per token: every earlier copy of the newest tokens since the last breaker, the longest counts."""
     since = next((k for k, token in enumerate(reversed(history)) if token in breakers), len(history))
     found: dict[int, int] = {}
     for end in range(len(history) - 1):

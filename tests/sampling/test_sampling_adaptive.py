@@ -150,7 +150,7 @@ def test_a_mask_is_computed_once_for_each_token() -> None:
     assert [sampler.sample(logits, NONE), constraint.asked] == [2, 2]
 
 
-def test_processors_that_bar_all_that_is_allowed_are_told() -> None:
+def test_processors_that_bar_every_token_are_reported() -> None:
     def bar(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         logits[3] = -math.inf
         return logits

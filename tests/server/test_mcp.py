@@ -16,10 +16,13 @@ import pytest
 from fake_commands import pipe_in
 from scripted import scripted
 from serving import Running
+from waiting import auntil
 
+import edgellm
 from edgellm import OptionError
 from edgellm.cli import app
-from edgellm.server.mcp import McpServer, McpTools, read_mcp_file
+from edgellm.cli.chat.mcp_tools import chat_servers
+from edgellm.server.mcp import McpResult, McpServer, McpTools, read_mcp_file
 
 HELPER = Path(__file__).resolve().parents[1] / "helpers" / "mcp_server.py"
 PAGE = {"sec-fetch-site": "same-origin"}
@@ -34,7 +37,7 @@ def script(conversation: str) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     shop = McpServer("shop", sys.executable, (str(HELPER),), {"PRICE": "5"}, allowed=frozenset({"fail"}))
-    broken = McpServer("broken", "/nowhere/no-such-command")
+    broken = McpServer("broken", sys.executable, ("-c", "raise SystemExit('no key was given')"))
     with scripted(tmp_path_factory.mktemp("scripted") / "toy.gguf", script, mcp=(shop, broken)) as started:
         yield started
 
@@ -66,20 +69,28 @@ def test_calls_need_the_page_and_a_yes(server: Running) -> None:
     assert status == 200 and {each["function"]["name"]: each["allowed"] for each in found["tools"]} == {
         "price": False,
         "fail": True,
+        "leave": False,
+        "grow": False,
+        "ask_back": False,
     }
-    assert list(found["failed"]) == ["broken"]
+    assert list(found["failed"]) == ["broken"] and "no key was given" in found["failed"]["broken"]
     price = {"name": "price", "arguments": {"item": "tea"}}
     for headers in ({}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "none"}):
         assert server.ask("/page/tools", headers=headers)[0] == 403
         assert server.ask("/page/tools/call", {**price, "confirmed": True}, headers=headers)[0] == 403
     assert server.ask("/page/tools/call", price, headers=PAGE)[0] == 403
     said = server.ask("/page/tools/call", {**price, "confirmed": True}, headers=PAGE)
-    assert said == (200, {"content": "tea costs 5 euros", "failed": False})
+    assert said == (200, {"content": "tea costs 5 euros", "images": [], "failed": False})
     status, failed = server.ask("/page/tools/call", {"name": "fail"}, headers=PAGE)  # allowed by name
     assert status == 200 and failed["failed"] and "fail" in failed["content"]
     wrong = server.ask("/page/tools/call", {"name": "price", "arguments": {"it": 3}, "confirmed": True}, headers=PAGE)
     assert wrong[0] == 200 and wrong[1]["failed"]
     assert server.ask("/page/tools/call", {"name": "other", "confirmed": True}, headers=PAGE)[0] == 404
+    assert server.ask("/page/resource", {"name": "shop:hours"}, headers=PAGE) == (200, {"content": "open from nine to five"})
+    order = {"name": "shop:order", "arguments": {"item": "tea"}}
+    assert server.ask("/page/prompt", order, headers=PAGE) == (200, {"content": "I take 1 of tea, price?"})
+    for path, body in (("/page/resource", {"name": "x"}), ("/page/prompt", {"name": "shop:order"})):
+        assert server.ask(path, body, headers=PAGE)[0] == 400 and server.ask(path, body)[0] == 403
 
 
 def test_requests_from_outside_get_no_tools(server: Running) -> None:
@@ -99,8 +110,8 @@ def test_a_server_over_http(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, port], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:
 
-            async def used() -> tuple[str, bool]:
-                for _ in range(60):
+            async def used() -> McpResult:
+                for _ in range(240):
                     tools = McpTools((McpServer("shop", url=f"http://127.0.0.1:{port}/mcp"),))
                     await tools.start()
                     if tools.tools:
@@ -111,7 +122,7 @@ def test_a_server_over_http(tmp_path: Path) -> None:
                 finally:
                     await tools.close()
 
-            assert asyncio.run(used()) == ("tea costs 3 euros", False)
+            assert asyncio.run(used()) == McpResult("tea costs 3 euros", False)
         finally:
             process.terminate()
 
@@ -134,3 +145,56 @@ def test_a_chat_in_the_terminal(
         pipe_in(monkeypatch, b"price?\n")
         assert app.run(["chat", str(tmp_path / "toy.gguf"), "--backend", "cpu", "--mcp", str(path), "--context", "2048"]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_tools_are_for_models_that_take_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        scripted(tmp_path / "toy.gguf", script) as server,
+        chat_servers((McpServer("shop", sys.executable, (str(HELPER),)),)) as shop,
+    ):
+        assert shop.options_for(server.models()[0])["tools"]
+        with edgellm.load("guide") as model:
+            assert shop.options_for(model) == shop.options_for(model) == {}
+    assert capsys.readouterr().err.count("doesn't support tools") == 1
+
+
+def test_a_server_that_changes_and_ends_is_followed() -> None:
+    async def used() -> None:
+        tools = McpTools((McpServer("shop", sys.executable, (str(HELPER),)),))
+        await tools.start()
+        try:
+            assert await tools.call("grow", {}) == McpResult("taller\n(image/png)", False, ("data:image/png;base64,cG5n",))
+            await auntil(lambda: "grown" in tools.tools)
+            assert await tools.read("shop:hours") == "open from nine to five"
+            assert await tools.fill("shop:order", {"item": "tea"}) == "I take 1 of tea, price?"
+            for work in (tools.fill("shop:order", {}), tools.fill("x", {}), tools.read("x")):
+                with pytest.raises(OptionError, match=r"needs item|no MCP server"):
+                    await work
+            for how, asked in (("user", "elicitation"), ("model", "sampling")):  # which this program does not offer
+                result = await tools.call("ask_back", {"how": how})
+                assert result.failed and asked in result.text
+            result = await tools.call("leave", {})
+            assert result.failed and "ended" in result.text
+            await auntil(lambda: "price" in tools.tools and "grown" not in tools.tools)
+            assert await tools.call("price", {"item": "tea"}) == McpResult("tea costs 3 euros", False)
+        finally:
+            await tools.close()
+
+    asyncio.run(used())
+
+
+def test_resources_and_prompts_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, {"mcpServers": {"shop": {"command": sys.executable, "args": [str(HELPER)], "alwaysAllow": ["price"]}}})
+
+    def talk(conversation: str) -> str:
+        asked = conversation.rpartition("<|im_start|>")[2]
+        return "Nine to five." if "shop:hours" in asked else CALL if "I take 2 of tea" in asked else f"Said: {asked[5:25]}"
+
+    with scripted(tmp_path / "toy.gguf", talk):
+        pipe_in(monkeypatch, b"/mcp\n/mcp shop:hours\nWhen?\n/mcp shop:order item=tea count=2\n/mcp shop:order\n")
+        code = app.run(["chat", str(tmp_path / "toy.gguf"), "--backend", "cpu", "--mcp", str(path), "--context", "2048"])
+    output = capsys.readouterr()
+    assert "Nine to five." in output.out and "Said: tea costs 3 euros" in output.out
+    assert "prompt: Orders an item." in output.err and "needs item" in output.err and code == 2

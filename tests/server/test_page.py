@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from scripted import scripted
-from serving import Running
+from serving import Running, slow_steps, until
 
 from edgellm.server.mcp import McpServer
 
@@ -23,6 +23,13 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
 REFUSED = "the server responded with a status of 400"  # what Chromium logs of a request that the page tells the user about
 SECONDS = 60_000  # in ms, that anything may take
+SAVED = """async (n) => {
+  const database = await new Promise((done) => { indexedDB.open("edgellm").onsuccess = (event) => done(event.target.result); });
+  const request = database.transaction("messages").objectStore("messages").getAll();
+  const messages = await new Promise((done) => { request.onsuccess = () => done(request.result); });
+  database.close();
+  return messages.length >= n && messages.every((message) => !message.running);
+}"""
 HOSTILE = """# <script>window.hacked = 1</script>
 
 <img src=x onerror="window.hacked = 2"> <svg onload="window.hacked = 3"></svg> <iframe src="javascript:window.hacked = 4"></iframe>
@@ -96,8 +103,10 @@ def ask(tab: Any, text: str) -> None:
 
 
 def ended(tab: Any, answers: int) -> None:
+    """Wait until so many answers are shown, complete and saved."""
     tab.locator(".message.assistant").nth(answers - 1).wait_for()
     tab.wait_for_selector("#send[aria-label=Send]")
+    until(lambda: tab.evaluate(SAVED, tab.locator(".message").count()))
 
 
 def answering(tab: Any, text: str, *, pause: bool = False, size: int = 7) -> None:
@@ -129,6 +138,7 @@ def test_a_question_is_answered_and_survives_a_reload(opened: Callable[..., Any]
     tab.reload()
     tab.locator(".message.assistant").first.wait_for()
     assert answers(tab) == first and tab.locator("#chats .open").inner_text() == "What is edgellm?"
+    ask(tab, "How do I use it from Python?")
     screenshot(tab, "wide")
 
 
@@ -136,16 +146,15 @@ def test_branches_of_another_answer_and_of_an_edit(opened: Callable[..., Any]) -
     tab = opened()
     ask(tab, "Hello")
     tab.click("button[aria-label='Another answer']")
-    tab.locator(".message.assistant .branches").wait_for()
-    assert tab.locator(".message.assistant .branches").inner_text().strip() == "2/2"
+    tab.locator(".message.assistant .branches", has_text="2/2").wait_for()
     tab.click("button[aria-label='Earlier version']")
-    assert tab.locator(".message.assistant .branches").inner_text().strip() == "1/2"
+    tab.locator(".message.assistant .branches", has_text="1/2").wait_for()
     tab.press("#message", "ArrowUp")  # edits the last question
     tab.fill(".editor", "What can you do?")
     tab.press(".editor", "Enter")
+    tab.locator(".message.user .body", has_text="What can you do?").wait_for()
+    tab.locator(".message.user .branches", has_text="2/2").wait_for()
     ended(tab, 1)
-    assert tab.locator(".message.user .body").inner_text() == "What can you do?"
-    assert tab.locator(".message.user .branches").inner_text().strip() == "2/2"
 
 
 def test_a_hostile_answer_stays_text(opened: Callable[..., Any]) -> None:
@@ -167,21 +176,24 @@ def test_a_stopped_answer_is_kept_and_the_server_is_free_again(opened: Callable[
     tab.click("#open-settings")
     tab.fill("#set-schema", json.dumps({"type": "array", "items": {"type": "integer"}, "minItems": 900}))
     tab.click("#settings .primary")
-    tab.fill("#message", "Count")
-    tab.press("#message", "Enter")
-    tab.wait_for_selector("#send[aria-label=Stop]")
-    tab.locator(".message.assistant .body", has_text="[").wait_for()
-    tab.keyboard.press("Escape")
-    tab.locator(".note", has_text="Stopped.").wait_for()
+    tab.locator("#settings").wait_for(state="hidden")
+    with slow_steps():
+        tab.fill("#message", "Count")
+        tab.press("#message", "Enter")
+        tab.wait_for_selector("#send[aria-label=Stop]")
+        tab.locator(".message.assistant .body", has_text="[").wait_for()
+        tab.keyboard.press("Escape")
+        tab.locator(".note", has_text="Stopped.").wait_for()
+        until(lambda: not server.busy())
     assert answers(tab)[0].startswith("[")
-    assert server.ask("/health")[0] == 200
 
 
-def test_errors_are_told_in_the_conversation(opened: Callable[..., Any], server: Running) -> None:
+def test_errors_are_reported_in_the_conversation(opened: Callable[..., Any], server: Running) -> None:
     tab = opened()
     answering(tab, "It begins", pause=True)
     ask(tab, "Hello")
-    assert "connection ended" in tab.locator(".note.error").inner_text() and answers(tab) == ["It begins"]
+    tab.locator(".note.error", has_text="connection ended").wait_for()
+    assert answers(tab) == ["It begins"]
     tab.unroute("**/v1/chat/completions")
     ask(tab, "word " * 3000)
     tab.locator(".note.error", has_text="context holds 1024").wait_for(state="attached")  # it may be outside of the view
@@ -199,6 +211,8 @@ def test_two_tabs_share_the_chats(browser: Any, server: Running) -> None:
     second.locator(".message.assistant").wait_for()
     ask(first, "What can you do?")
     second.locator(".message").nth(3).wait_for()  # the other tab follows
+    until(lambda: answers(second) == answers(first))
+    first.bring_to_front()  # a tab behind another one draws once a second
     first.locator("#chats li").last.hover()
     first.click("button[aria-label='Delete Hello']")
     first.click("#confirm-yes")
@@ -236,11 +250,11 @@ def test_two_thousand_messages_open_at_once(opened: Callable[..., Any]) -> None:
     data = {"format": "edgellm-chats", "version": 1, "chats": [chat], "messages": messages}
     tab.set_input_files("#import-file", {"name": "long.json", "mimeType": "application/json", "buffer": json.dumps(data).encode()})
     tab.click("#chats .open")
-    tab.locator(".message").nth(1999).wait_for()
+    tab.locator(".message").nth(1999).wait_for(state="attached")
+    tab.locator(".message h2").last.wait_for()
     assert tab.locator(".message h2").count() < 300  # the others are filled when they come near the view
     tab.evaluate("() => document.getElementById('messages').scrollTo(0, 0)")
-    tab.locator(".message h2").first.wait_for()
-    assert "Title" in tab.locator(".message").nth(1).inner_text()
+    tab.locator(".message").nth(1).locator("h2", has_text="Title").wait_for()
 
 
 def test_phone_width_keyboard_and_labels(opened: Callable[..., Any]) -> None:
@@ -257,14 +271,15 @@ def test_phone_width_keyboard_and_labels(opened: Callable[..., Any]) -> None:
     )
     assert unlabelled == []
     tab = opened(color_scheme="dark")
-    tab.keyboard.type("Hello")  # the message box has the focus at once
+    tab.keyboard.type("How do I stream an answer in Python?")  # the message box has the focus at once
     tab.keyboard.press("Enter")
     ended(tab, 1)
     screenshot(tab, "dark")
     tab.keyboard.press("Alt+n")
+    tab.locator("#empty").wait_for()
     assert tab.locator(".message").count() == 0
     tab.keyboard.press("Alt+Comma")
-    assert tab.locator("#settings").is_visible()
+    tab.locator("#settings").wait_for()
 
 
 def test_tools_of_mcp_servers_are_run_when_the_user_says_so(browser: Any, tmp_path: Path) -> None:
@@ -273,6 +288,8 @@ def test_tools_of_mcp_servers_are_run_when_the_user_says_so(browser: Any, tmp_pa
 
     def script(conversation: str) -> str:
         asked = conversation.rpartition("<|im_start|>")[2]
+        if "grow" in asked and not asked.startswith("tool\n"):
+            return call.replace("price", "grow").replace('{"item": "tea"}', "{}")
         return f"The shop said: {asked[5:22]}" if asked.startswith("tool\n") else call if "price" in asked else "Hello."
 
     shop = McpServer("shop", sys.executable, (str(Path(__file__).resolve().parents[1] / "helpers" / "mcp_server.py"),))
@@ -280,8 +297,7 @@ def test_tools_of_mcp_servers_are_run_when_the_user_says_so(browser: Any, tmp_pa
     with scripted(tmp_path / "toy.gguf", script, mcp=(shop,)) as server, contextlib.closing(browser.new_context()) as context:
         tab = context.new_page()
         watched(tab, errors)
-        with tab.expect_response("**/page/tools"):
-            shown(tab, server.address)
+        shown(tab, server.address)
         said = {"once": "tea costs 3 euros", "no": "The user did not", "always": "tea costs 3 euros"}
         for number, (button, result) in enumerate(said.items()):
             tab.fill("#message", "price?")
@@ -291,12 +307,49 @@ def test_tools_of_mcp_servers_are_run_when_the_user_says_so(browser: Any, tmp_pa
             tab.click(f"#tool-dialog button[value={button}]")
             ended(tab, 2 * number + 2)
             tab.locator(".message.tool summary").last.click()
-            assert result in tab.locator(".message.tool").last.inner_text()
+            tab.locator(".message.tool").last.get_by_text(result).wait_for()
         answered = tab.locator(".message.assistant").count()
-        tab.fill("#message", "price again")
+        tab.type("#message", "price again")  # the dialog gave the focus back
         tab.press("#message", "Enter")
         ended(tab, answered + 2)
         assert not tab.locator("#tool-dialog[open]").count()
         tab.reload()
-        tab.locator(".message.tool").first.wait_for()
-        assert tab.locator(".message.tool").count() == 4 and errors == []
+        tab.locator(".message.tool").nth(3).wait_for()
+        assert tab.locator(".message.tool").count() == 4
+        tab.fill("#message", "grow")
+        tab.press("#message", "Enter")
+        tab.click("#tool-dialog button[value=once]")
+        tab.locator(".message.tool .images img").wait_for(state="attached")  # a picture in the result
+        ended(tab, answered + 4)
+        assert errors == []
+
+
+def test_resources_and_prompts_of_mcp_servers_are_mentioned(browser: Any, tmp_path: Path) -> None:
+    """With the keyboard alone: a resource comes with the message, and a prompt is filled in."""
+    shop = McpServer("shop", sys.executable, (str(Path(__file__).resolve().parents[1] / "helpers" / "mcp_server.py"),))
+    errors = list[str]()
+
+    def script(conversation: str) -> str:
+        asked = conversation.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
+        return " | ".join(asked.split("\n\n"))
+
+    with scripted(tmp_path / "toy.gguf", script, mcp=(shop,)) as server, contextlib.closing(browser.new_context()) as context:
+        tab = context.new_page()
+        watched(tab, errors)
+        shown(tab, server.address)
+        tab.type("#message", "Now @hou")
+        tab.locator("#mentions li").first.wait_for()
+        assert tab.locator("#mentions li").all_inner_texts()[0].split() == ["shop:hours", "resource:", "When", "it", "is", "open"]
+        tab.press("#message", "Enter")
+        tab.locator("#attachments .text-file").wait_for()
+        tab.type("#message", "when? @ord")
+        tab.press("#message", "Tab")
+        tab.locator("#prompt-dialog[open]").wait_for()
+        tab.keyboard.type("tea")
+        tab.keyboard.press("Enter")
+        until(lambda: "1 of tea" in tab.input_value("#message"))
+        tab.press("#message", "Enter")
+        ended(tab, 1)
+        said = tab.locator(".message.assistant").inner_text()
+        assert "shop:hours: | open from nine to five | Now when? I take 1 of tea, price?" in said, said
+        assert tab.locator(".message.user .text-file").inner_text() == "shop:hours" and errors == []

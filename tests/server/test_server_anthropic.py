@@ -38,7 +38,10 @@ def test_streams(client: anthropic.Anthropic) -> None:
         last = stream.get_final_message()
     assert text == whole.content[0].text == last.content[0].text and last.stop_reason == "end_turn"  # type: ignore[union-attr]
     assert last.usage.output_tokens == whole.usage.output_tokens and last.usage.cache_read_input_tokens
-    kinds = [event.type for event in client.messages.create(messages=user(), stream=True, **GREEDY)]  # type: ignore[arg-type]
+    events = [*client.messages.create(messages=user(), stream=True, **GREEDY)]  # type: ignore[arg-type]
+    kinds = [event.type for event in events]
+    start = events[0].message.usage  # type: ignore[union-attr]
+    assert (start.cache_read_input_tokens, start.input_tokens) == (last.usage.cache_read_input_tokens, last.usage.input_tokens)
     assert kinds[:2] == ["message_start", "content_block_start"]
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
 

@@ -1,4 +1,4 @@
-"""Who may use the server: foreign hosts, web pages and strangers are refused before anything is done for them."""
+"""Access to the server: foreign hosts, web pages and strangers are refused before anything is done for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from serving import Running, running, user
+from serving import Running, running, taken_apart, user
 
 from edgellm import OptionError
 from edgellm.server.settings import Settings
@@ -22,6 +22,28 @@ CHAT = "/v1/chat/completions"
 )
 def test_foreign_hosts(server: Running, host: str, path: str) -> None:
     assert server.ask(path, headers={"host": host})[0] in (400, 403)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil@localhost",
+        "localhost.",
+        "localhost, evil.com",
+        "localhost:80:80",
+        "2130706433",
+        "0177.0.0.1",
+        "0.0.0.0",
+        "[fe80::1%25eth0]",
+    ],
+)
+def test_other_spellings_of_hosts(server: Running, host: str) -> None:
+    assert server.ask("/health", headers={"host": host})[0] in (400, 403)
+
+
+def test_several_origins(server: Running) -> None:
+    head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://evil.com\r\nConnection: close"
+    assert taken_apart(server.send(f"{head}\r\n\r\n".encode()))[0] == 400
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.2:5", "[::1]:11535"])

@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "stream": False, "n": 1, "max_tokens": 2, "temperature": 0, "seed": 1, "stop": ["a"], "logit_bias": {"3": 1},
         "logprobs": True, "top_logprobs": 2, "response_format": {"type": "text"}, "tools": [], "tool_choice": "auto",
         "stream_options": {}, "reasoning_effort": "low", "chat_template_kwargs": {}, "truncation": "auto", "service_tier": "flex",
+        "functions": [TOOL["function"]], "function_call": {"name": "f"}, "guided_json": {"type": "object"}, "grammar": None,
     },
     "/v1/completions": {"prompt": "x", "suffix": "", "echo": True, "logprobs": 1, "n": 1, "max_tokens": 2, "best_of": 1},
     "/v1/embeddings": {"model": "guide", "input": "x", "dimensions": 2, "encoding_format": "float"},
@@ -50,6 +51,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/tokenize": {"content": "x", "add_special": True, "with_pieces": True},
     "/detokenize": {"tokens": [1]},
     "/apply-template": {"messages": user()},
+    "/completion": {"prompt": "x", "n_predict": 2, "stop": ["a"], "json_schema": None, "structured_outputs": {"choice": ["a"]}},
     "/infill": {"input_prefix": "x", "input_suffix": "y", "n_predict": 2},
 }  # fmt: skip
 

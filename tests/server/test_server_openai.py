@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any
 
 import openai
 import pytest
-from serving import LONG, Running, running, until, user
+from serving import LONG, Running, running, slow_steps, until, user
 
 import edgellm
 
@@ -79,6 +80,33 @@ def test_forms(client: openai.OpenAI) -> None:
         client.chat.completions.create(messages=user(), response_format=bad, **GREEDY)
 
 
+@pytest.mark.parametrize(
+    "asked, wanted",
+    [
+        ({"json_schema": {"enum": ["yes", "no"]}}, r'"(yes|no)"'),
+        ({"guided_json": '{"enum": [1, 2]}'}, "1|2"),
+        ({"guided_choice": ["red", "blue"]}, "red|blue"),
+        ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
+        ({"structured_outputs": {"json": {"type": "boolean"}}}, "true|false"),
+        ({"grammar": 'start: "x" | "y"'}, "x|y"),
+    ],
+)
+def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], wanted: str) -> None:
+    body = {"max_tokens": 30, **asked}
+    assert re.fullmatch(wanted, server.ask(CHAT, {**body, "messages": user()})[1]["choices"][0]["message"]["content"])
+    assert re.fullmatch(wanted, server.ask("/v1/completions", {**body, "prompt": "x"})[1]["choices"][0]["text"])
+    form = {"type": "json", "value": {"enum": ["yes"]}}  # text-generation-inference's
+    assert server.ask(CHAT, {"messages": user(), "response_format": form})[1]["choices"][0]["message"]["content"] == '"yes"'
+    for wrong in (
+        {"grammar": 'root ::= "x"'},
+        {"guided_json": "{"},
+        {"guided_regex": "("},
+        {**asked, "guided_regex": "a", "guided_choice": ["a"]},
+    ):
+        status, answer = server.ask(CHAT, {"messages": user(), **wrong})
+        assert status == 400 and answer["error"]["message"], wrong
+
+
 def test_models(client: openai.OpenAI) -> None:
     assert "guide" in [model.id for model in client.models.list()]
     assert client.models.retrieve("guide").id == "guide"
@@ -105,10 +133,11 @@ def test_a_prompt_that_does_not_fit_names_both_numbers(client: openai.OpenAI) ->
 
 
 def test_a_client_that_leaves_stops_its_answer(server: Running, client: openai.OpenAI) -> None:
-    with client.chat.completions.create(messages=user(), stream=True, extra_body=LONG, model="guide") as stream:
-        next(iter(stream))
-        assert server.busy() == 1
-    assert until(lambda: not server.busy()) < 2
+    with slow_steps():
+        with client.chat.completions.create(messages=user(), stream=True, extra_body=LONG, model="guide") as stream:
+            next(iter(stream))
+            assert server.busy() == 1
+        assert until(lambda: not server.busy()) < 10
 
 
 def test_an_alias_and_another_model_by_name() -> None:
@@ -123,10 +152,12 @@ def test_a_model_is_unloaded_and_loaded_again() -> None:
         until(lambda: not server.models())
 
 
-def test_a_full_queue_is_told_and_the_foreground_comes_first() -> None:
+def test_a_full_queue_is_reported_and_the_foreground_comes_first() -> None:
     with running(load={"parallel": 1, "queue": 2}) as server, contextlib.ExitStack() as stack:
         body = {"messages": user(), "stream": True, **LONG, "max_tokens": 400}
         pool = stack.enter_context(ThreadPoolExecutor(4))
+        slowly = stack.enter_context(contextlib.ExitStack())
+        slowly.enter_context(slow_steps())
         first = pool.submit(server.ask, CHAT, body)
         until(lambda: server.busy() == 1)
         short = {"messages": user(), "max_tokens": 3}
@@ -138,6 +169,7 @@ def test_a_full_queue_is_told_and_the_foreground_comes_first() -> None:
         assert [request.background for request in model.engine.core.waiting] == [False, True]
         status, headers, answer = server.exchange(CHAT, {"messages": user()})
         assert status == 429 and headers["retry-after"] == "2" and json.loads(answer)["error"]["code"] == "rate_limit_exceeded"
+        slowly.close()
         assert first.result()[0] == background.result()[0] == foreground.result()[0] == 200
 
 
@@ -148,9 +180,10 @@ def test_many_clients_at_once_get_the_answers_of_one() -> None:
         ask = partial(server.ask, CHAT)
         bodies = [{"messages": user(text), "max_tokens": 8, "temperature": 0} for text in questions]
         alone = [ask(body)[1]["choices"][0]["message"]["content"] for body in bodies]
-        futures = [pool.submit(ask, bodies[k % 3]) for k in range(60)]
-        until(lambda: server.busy() > 8)
-        assert sum(thread.name.startswith("edgellm") for thread in set(threading.enumerate()) - before) <= 6
+        with slow_steps():
+            futures = [pool.submit(ask, bodies[k % 3]) for k in range(60)]
+            until(lambda: server.busy() > 8)
+            assert sum(thread.name.startswith("edgellm") for thread in set(threading.enumerate()) - before) <= 6
         assert [each.result()[1]["choices"][0]["message"]["content"] for each in futures] == [alone[k % 3] for k in range(60)]
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from edgellm.server.anthropic.requests import MessagesBody
-from edgellm.server.ollama.requests import ChatBody as OllamaBody
-from edgellm.server.ollama.requests import GenerateBody
+from edgellm.server.ollama.requests import GenerateBody, OllamaChatBody
 from edgellm.server.openai.requests import ChatBody
 from edgellm.server.problems import Problem
 from edgellm.server.responses.requests import ResponsesBody
@@ -38,7 +37,8 @@ def openai(url: Any) -> Any:
 
 def responses(url: Any) -> Any:
     parts = [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": url}]
-    return ResponsesBody.model_validate({"input": [{"role": "user", "content": parts}]}).conversation[-1]["content"]
+    body = ResponsesBody.model_validate({"input": [{"role": "user", "content": parts}]})
+    return body.messages(body.items)[-1]["content"]
 
 
 @pytest.mark.parametrize("content", [openai, responses])
@@ -58,10 +58,10 @@ def test_pictures_in_base64() -> None:
         asked["messages"] = [{"role": "user", "content": [{"type": "image", "source": other}]}]
         with pytest.raises(Problem, match="base64"):
             _ = MessagesBody.model_validate(asked).conversation
-    chat = OllamaBody.model_validate({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}).conversation
+    chat = OllamaChatBody.model_validate({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}).conversation
     prompt = GenerateBody.model_validate({"prompt": "x", "images": ["aGk="]}).conversation
     assert chat[-1]["content"] == prompt[-1]["content"] == [PICTURE, {"type": "text", "text": "x"}]
-    path = OllamaBody.model_validate({"messages": [{"role": "user", "content": "x", "images": ["/etc/passwd"]}]}).conversation
+    path = OllamaChatBody.model_validate({"messages": [{"role": "user", "content": "x", "images": ["/etc/passwd"]}]}).conversation
     assert path[-1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
 
 

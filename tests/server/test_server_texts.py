@@ -104,7 +104,7 @@ def test_responses_of_agents() -> None:
     body = ResponsesBody.model_validate(
         {"input": items, "tools": [*tools, {"type": "function", "name": "weather", "parameters": {"type": "object"}}]}
     )
-    talk = body.conversation
+    talk = body.messages(body.items)
     assert [each["role"] for each in talk] == ["developer", "user", "assistant", "tool"]
     assert talk[2]["reasoning_content"] == "Hm." and talk[2]["tool_calls"][0]["function"]["name"] == "weather"
     assert talk[3] == {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
@@ -113,7 +113,7 @@ def test_responses_of_agents() -> None:
 
 
 def test_what_is_not_there(client: openai.OpenAI, server: Running) -> None:
-    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+    with pytest.raises(openai.BadRequestError, match="not stored here"):
         client.responses.create(input="x", previous_response_id="resp_1", **GREEDY)
     for path in ("/v1/files", "/v1/batches"):
         assert server.ask(path)[0] == 501
@@ -158,6 +158,23 @@ def test_tokens(server: Running, model: edgellm.Model) -> None:
     assert server.ask("/props")[1]["default_generation_settings"]["n_ctx"] == 1024
     assert len(server.ask("/slots")[1]) == 4
     assert server.ask("/infill", {"input_prefix": "a", "input_suffix": "b"})[0] == 400
+
+
+def test_llama_servers_completion(server: Running, model: edgellm.Model) -> None:
+    wanted = model.generate("Once upon a time", max_tokens=8, temperature=0, ignore_eos=True)
+    ids = model.tokenize("Once upon a time")
+    for prompt in ("Once upon a time", ids):
+        body = {"prompt": prompt, "n_predict": 8, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
+        status, answer = server.ask("/completion", body)
+        assert status == 200 and answer["content"] == wanted.text and answer["stop_type"] == "limit"
+        assert (answer["tokens_predicted"], answer["tokens_evaluated"]) == (8, len(ids))
+    lines = server.ask("/completion", {**body, "stream": True})[1].split("\n\n")
+    values = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert "".join(value["content"] for value in values) == wanted.text
+    assert [value["stop"] for value in values] == [False] * (len(values) - 1) + [True]
+    word = server.ask("/completion", {**body, "stop": [wanted.text[4:6]]})[1]
+    assert word["stop_type"] == "word" and word["stopping_word"] == wanted.text[4:6] and word["content"] == wanted.text[:4]
+    assert server.ask("/completion", {})[0] == server.ask("/completion", {"prompt": [10**9]})[0] == 400
 
 
 def test_metrics(server: Running) -> None:

@@ -13,6 +13,8 @@ import pytest
 from scripted import scripted
 from serving import Running, user
 
+from edgellm.server.openai.requests import ChatBody
+
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2}}\n</tool_call>'
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -108,6 +110,38 @@ def test_choices_of_tools(client: openai.OpenAI) -> None:
         chat(client, "Hi", tool_choice="required")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"reasoning_effort": "none"}, {"reasoning": {"effort": "none"}}, {"think": False}, {"enable_thinking": False},
+        {"thinking": {"type": "disabled"}}, {"chat_template_kwargs": {"enable_thinking": False}},
+    ],
+)  # fmt: skip
+def test_ways_to_ask_for_no_thinking(server: Running, asked: dict[str, Any]) -> None:
+    (model,) = server.models()
+    assert model.thinking == "optional"
+    assert ChatBody.model_validate({"messages": user(), **asked}).options(model, None)["think"] is False
+
+
+def test_functions_of_openais_older_form(client: openai.OpenAI) -> None:
+    functions: list[Any] = [tool["function"] for tool in TOOLS]
+    whole = chat(client, "weather?", functions=functions).choices[0]
+    assert whole.finish_reason == "function_call" and whole.message.tool_calls is None
+    assert whole.message.function_call.name == "weather" and json.loads(whole.message.function_call.arguments) == ARGUMENTS
+    chunks = [chunk.choices[0] for chunk in chat(client, "weather?", functions=functions, stream=True)]
+    pieces = [chunk.delta.function_call for chunk in chunks if chunk.delta.function_call]
+    assert [piece.name for piece in pieces if piece.name] == ["weather"] and chunks[-1].finish_reason == "function_call"
+    assert json.loads("".join(piece.arguments for piece in pieces)) == ARGUMENTS
+    result = {"role": "function", "name": "weather", "content": "rain"}
+    messages: list[Any] = [*user("weather?"), whole.message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(model="toy", messages=messages, functions=functions).choices[0]
+    assert answer.message.content == "It rains in Rome." and answer.finish_reason == "stop"
+    named = chat(client, "Hi", functions=functions, function_call={"name": "news"}, max_tokens=200).choices[0].message
+    assert named.function_call.name == "news"
+    assert chat(client, "weather?", functions=functions, function_call="none").choices[0].message.function_call is None
+    assert chat(client, "twice", functions=functions).choices[0].message.function_call.name == "weather"
+
+
 def test_anthropics_calls(claude: anthropic.Anthropic) -> None:
     asked: dict[str, Any] = {
         "model": "toy",
@@ -135,7 +169,7 @@ def test_anthropics_calls(claude: anthropic.Anthropic) -> None:
     assert none.stop_reason != "tool_use"
 
 
-def test_tokens_that_are_cached_are_told(claude: anthropic.Anthropic) -> None:
+def test_tokens_that_are_cached_are_reported(claude: anthropic.Anthropic) -> None:
     system: list[Any] = [{"type": "text", "text": "Be kind. " * 40, "cache_control": {"type": "ephemeral"}}]
     asked: Any = {"model": "toy", "max_tokens": 20, "system": system}
     first = claude.messages.create(messages=[{"role": "user", "content": "Hi"}], **asked).usage

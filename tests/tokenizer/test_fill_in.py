@@ -74,7 +74,7 @@ FAMILIES = {
 def prompt(tokenizer: Tokenizer, asked: FillIn, room: int = 1 << 20) -> list[int]:
     form = format_of(tokenizer)
     assert form is not None
-    return encode_fill_in(tokenizer, form, asked, room)
+    return encode_fill_in(tokenizer, form, asked, room)[0]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -24,7 +24,7 @@ def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("letters", LETTERS)
-def test_windows_give_the_ids_of_the_whole_text(short_windows, letters: str) -> None:
+def test_windows_give_the_ids_of_the_full_text(short_windows, letters: str) -> None:
     source = random.Random(letters)
     by_score, by_rank = build_tokenizer(spm_metadata(), file="spm"), build_tokenizer(bpe_metadata(), file="bpe")
     for _ in range(40):

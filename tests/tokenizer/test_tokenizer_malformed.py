@@ -221,16 +221,19 @@ VALUES = (
 )
 
 
-@pytest.mark.parametrize("make", [spm_metadata, bpe_metadata, wpm_metadata])
-@given(st.data())
-@settings(max_examples=80, deadline=None)
-@pytest.mark.filterwarnings("ignore::edgellm.tokenizer.UnknownPreTokenizer")
-def test_any_value_of_any_key_is_used_or_refused(make: Any, data: st.DataObject) -> None:
-    metadata = make()
-    key = data.draw(st.sampled_from(sorted(metadata)))
-    metadata[key] = data.draw(VALUES)
+def with_an_odd_value(metadata: dict[str, Any], data: st.DataObject) -> None:
+    """Any value of any key is used, or refused by a typed error."""
+    metadata[data.draw(st.sampled_from(sorted(metadata)))] = data.draw(VALUES)
     try:
         tokenizer = build_tokenizer(metadata, file="x")
         tokenizer.decode(tokenizer.encode("the <s>", parse_special=True))
     except EdgeError:
         pass
+
+
+@pytest.mark.parametrize("make", [spm_metadata, bpe_metadata, wpm_metadata])
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+@pytest.mark.filterwarnings("ignore::edgellm.tokenizer.UnknownPreTokenizer")
+def test_any_value_of_any_key_is_used_or_refused(make: Any, data: st.DataObject) -> None:
+    with_an_odd_value(make(), data)

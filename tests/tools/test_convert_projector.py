@@ -47,7 +47,7 @@ def checkpoint(folder: Path, model_type: str = "gemma3", **vision: Any) -> Path:
         shapes = siglip("model.vision_model") | {"model.connector.modality_projection.proj.weight": (OUT, 4 * N)}
     rng = np.random.default_rng(0)
     folder.mkdir()
-    tensors = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    tensors = {name: rng.normal(0, 0.2, shape).astype(np.float16).astype(np.float32) for name, shape in shapes.items()}
     write_safetensors(folder / "model.safetensors", tensors)
     sizes = {"hidden_size": N, "intermediate_size": FF, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
     config = {"model_type": model_type, "mm_tokens_per_image": 16, "scale_factor": 2, "text_config": {"hidden_size": OUT}}
@@ -67,6 +67,13 @@ def test_checkpoints_become_files_that_encode(tmp_path: Path, model_type: str) -
         rows[kind] = encoder.encode(pixels).rows
         encoder.close()
     assert rows["F32"].shape[1] == OUT
+    assert np.array_equal(rows["F16"], rows["F32"])  # as its weights are numbers of float16
+    for kind in ("F32", "F16"):
+        smaller = tmp_path / f"{kind}-Q8_0.gguf"
+        assert run(["quantize", str(tmp_path / f"mmproj-{kind}.gguf"), str(smaller), "Q8_0"]) == 0
+        encoder = ImageEncoder(smaller, threads=1)
+        assert np.array_equal(encoder.encode(pixels).rows, rows["Q8_0"])
+        encoder.close()
     for kind, most in (("F16", 2e-3), ("Q8_0", 0.1)):
         assert np.abs(rows[kind] - rows["F32"]).max() < most * np.abs(rows["F32"]).max()
     with open_gguf(tmp_path / "mmproj-F32.gguf") as gguf:

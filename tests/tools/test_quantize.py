@@ -368,6 +368,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run([*command, "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 15 and "bits per weight" in printed.err
+    assert run([*command, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == out.stat().st_size
     assert run([*command, "--force"]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{out}\n" and "14 Q8_0, 1 F32" in printed.err

@@ -14,8 +14,8 @@ from tiny_models import tiny_model
 
 from edgellm.cli.app import run
 from edgellm.formats.gguf import open_gguf
-from edgellm.tools.finding import Diagnosis
 from edgellm.tools.verify import verify
+from edgellm.tools.verify_text import Diagnosis
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -5,3 +5,7 @@ schema              JSON schemas of types and signatures; typed (values of these
                     of parameters), schema_values (numbers and texts that llguidance would change)
 grammar_vocabulary  the constraints of answers; call_grammars (of calls)
 """
+
+from __future__ import annotations
+
+FORMS = ("schema", "choices", "regex", "grammar")  # options that give an answer a form

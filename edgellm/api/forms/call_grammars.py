@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from edgellm.api.tools import Toolbox
 from edgellm.chat.families import Openings, plain, ways
+from edgellm.chat.schemas import argument_of, variants
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
-from edgellm.sampling.json_limits import JsonLimits
+from edgellm.sampling.json_limits import JsonLimits, JsonState, Values, ValueState
 from edgellm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,10 +29,17 @@ class CallGrammars:
         tokenizer: Tokenizer,
         limits: JsonLimits | None = None,
     ) -> None:
-        """`grammars`: by the names of formats. `limits`: of the JSON in calls that are nothing else."""
+        """`grammars`: by the names of formats. `limits`: of the JSON in calls."""
         self._limits = limits
         self._grammars, self._tree, self._n_vocab, self._tokenizer = grammars, tree, n_vocab, tokenizer
         self._openings = Openings(ways(tools.format, plain(tools.allowed or tools.tools)), _spelled)
+        self._typed = frozenset(
+            name
+            for tool in plain(tools.allowed or tools.tools)
+            for each in variants(tool.name, tool.parameters)
+            for name, schema in each["properties"].items()
+            if not argument_of(schema, tool.parameters).texts
+        )
         self._names = [_spelled(tool.name) for tool in tools.allowed or tools.tools]
         self.addresses = [f"<|channel|>commentary to=functions.{name}".encode("latin-1") for name in self._names]
         marks = {
@@ -59,8 +67,9 @@ class CallGrammars:
             if (thinking or format.first) and not there[len(opener) :].strip() and not format.whole_body:
                 return at  # the text may name the mark alone
             if (matcher := self._matcher(format.name, there)) is not None:
-                limits = None if format.bare_texts else self._limits
-                return GrammarConstraint(lambda: matcher, self._n_vocab, limits, there.encode("latin-1"))
+                begun = JsonState() if format.values is None else ValueState(Values.of(*format.values, self._typed))
+                state = begun.after(there.encode("latin-1"))
+                return GrammarConstraint(lambda: matcher, self._n_vocab, self._limits, state)
             done = at + max(1, len(opener))  # it is no call of these tools
 
     def _matcher(self, name: str, there: str) -> Matcher | None:

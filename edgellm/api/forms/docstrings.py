@@ -35,7 +35,7 @@ def docstring_of(function: Callable[..., object]) -> Docstring:
 
 
 def parsed(text: str) -> Docstring:
-    """A docstring, taken apart."""
+    """A parsed docstring."""
     lines, found, name, section = text.splitlines(), dict[str, list[str]](), "", ""
     indent = 0
     for number, line in enumerate(lines):

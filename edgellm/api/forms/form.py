@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from edgellm.api.forms import FORMS
 from edgellm.api.forms.schema import as_json, reader_of, schema_of
 from edgellm.arguments import as_int, check_flag
 from edgellm.chat.families import Mark
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from edgellm.sampling.matcher import TokenTree
 
-FORMS = ("schema", "choices", "regex", "grammar")
-
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -33,12 +32,12 @@ class Form:
     check: Callable[[str], str | None] | None = None  # what is wrong with an answer, of a schema that is not enforced entirely
     not_enforced: tuple[str, ...] = ()  # keywords of the schema
     indent: int | None = None  # of the JSON that is shown
-    names_tokens: bool = False  # it names tokens, which only the vocabulary can tell whether they exist
+    names_tokens: bool = False  # it names tokens, which must be looked up in the vocabulary
 
 
-def find_form(options: Mapping[str, Any], *, stops: bool = False, bans: bool = False) -> Form | None:
-    """The form among the options of a call, None without any. Raises OptionError for several, or one beside texts to stop at or to
-    ban, and SchemaError for a faulty one."""
+def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None:
+    """The form among the options of a call, None without any. Raises OptionError for several, or one beside texts to stop at, and
+    SchemaError for a faulty one."""
     given = [name for name in FORMS if options.get(name) is not None]
     if not given:
         return None
@@ -46,8 +45,6 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False, bans: bool = F
         raise OptionError(f"{' and '.join(given)} were given together; an answer has one form.")
     if stops:
         raise OptionError(f"stop would cut an answer short that {given[0]} describes; leave one of them out.")
-    if bans:
-        raise OptionError(f"ban and {given[0]} were given together; {given[0]} alone says what the answer may contain.")
     value = options[given[0]]
     try:
         if given[0] == "schema":

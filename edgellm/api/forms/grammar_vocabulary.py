@@ -6,28 +6,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 from edgellm.api.forms.call_grammars import CallGrammars
 from edgellm.api.forms.form import Form, check_grammar, marks_in
 from edgellm.api.tools import Toolbox
 from edgellm.chat.families import with_forms
-from edgellm.chat.thinking import HARMONY, THINK, Marks
+from edgellm.chat.thinking import HARMONY, Free, Marks
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens, Headers
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.json_limits import JsonLimits
 from edgellm.sampling.matcher import TokenTree, token_tree
+from edgellm.sampling.pieces import Pieces
 from edgellm.tokenizer import Tokenizer
-
-
-class Free(NamedTuple):
-    """The thinking before an answer's form: whether the prompt has opened the thinking, whether the answer may, tokens of it."""
-
-    inside: bool
-    may_open: bool
-    budget: int | None
-    marks: Marks = THINK
-    message: str = ""  # closes thinking whose budget is used up
 
 
 class GrammarVocabulary:
@@ -86,12 +76,13 @@ class GrammarVocabulary:
 
     @cached_property
     def _json_limits(self) -> JsonLimits:
-        return JsonLimits([*self._pieces, b""], self._n_vocab + 1)
+        return JsonLimits(self._pieces)
 
     @cached_property
-    def _pieces(self) -> Sequence[bytes]:
+    def _pieces(self) -> Pieces:
+        """With an id that no token has behind them: it stands for an end that is missing."""
         pieces = [self._tokenizer.piece(token) for token in range(self._tokenizer.vocab_size)]
-        return pieces + [b""] * (self._n_vocab - len(pieces))
+        return Pieces(pieces + [b""] * (self._n_vocab + 1 - len(pieces)))
 
     def _channel_tokens(self, marks: Marks | None) -> ChannelTokens:
         if marks not in self._marked:
@@ -121,8 +112,8 @@ class GrammarVocabulary:
     def _built(self) -> TokenTree:
         with self._lock:
             if self._tree is None:
-                tokenizer, end = self._tokenizer, len(self._pieces)
-                ends = tokenizer.eog_ids or {end}  # an id that no token has stands for the end that is missing
-                pieces = [*self._pieces, b""]
-                self._tree = token_tree(pieces, ends, tokenizer.vocabulary.control, tokenizer.encode_continuation)
+                tokenizer = self._tokenizer
+                ends = tokenizer.eog_ids or {len(self._pieces) - 1}
+                self._tree = token_tree(self._pieces, ends, tokenizer.vocabulary.control, tokenizer.encode_continuation)
+                self._json_limits.prepare()
             return self._tree

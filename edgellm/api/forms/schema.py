@@ -108,22 +108,18 @@ def is_pydantic(given: object) -> bool:
 
 
 def reader_of(given: object) -> Callable[[str], Any]:
-    """A function from an answer to its value: an instance of a Pydantic model or what a TypeAdapter holds, in lists and
-    mappings as well, else what JSON gives."""
+    """A function from an answer to its value: an instance of a Pydantic model, what a TypeAdapter or another type says, for a
+    mapping what JSON gives."""
     if is_pydantic(given):
         return given.model_validate_json  # type: ignore[attr-defined, no-any-return]  # is_pydantic has looked
     if _is_adapter(given):
         return given.validate_json  # type: ignore[attr-defined, no-any-return]  # so has this
-    return (lambda text: typed(given, json.loads(text))) if _holds_pydantic(given) else json.loads
+    return json.loads if isinstance(given, Mapping | bool) else lambda text: typed(given, json.loads(text))
 
 
 def _is_adapter(given: object) -> bool:
-    """Whether it is a TypeAdapter of Pydantic."""
+    """True if it is a TypeAdapter of Pydantic."""
     return not isinstance(given, type) and callable(getattr(given, "json_schema", None)) and hasattr(given, "validate_json")
-
-
-def _holds_pydantic(hint: object) -> bool:
-    return is_pydantic(hint) or any(map(_holds_pydantic, get_args(hint)))
 
 
 def schema_of(given: object) -> Schema:
@@ -264,8 +260,9 @@ def _of_record(hint: Any, definitions: _Definitions) -> Schema:
             required = [
                 field.name
                 for field in dataclasses.fields(hint)
-                if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+                if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             ]
+            hints = {field.name: hints[field.name] for field in dataclasses.fields(hint) if field.init}
         properties = {key: _of_type(each, definitions) for key, each in hints.items()}
         definitions.schemas[name] = {
             "type": "object",

@@ -7,7 +7,7 @@ from typing import cast
 
 from edgellm.arch.blocks.ffn import gated_ffn, plain_ffn
 from edgellm.graph import Builder, Value
-from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
+from edgellm.hparams import MAX_WIDTH, Keys
 from edgellm.ops.dense import activation, add, clamp, matmul, mul, scaled_by
 from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, slot_scale, topk
 
@@ -82,11 +82,6 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
         used,
         keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_ff_shared),
     )
-
-
-def leading_dense(keys: Keys) -> int:
-    """The number of layers before the first one with experts."""
-    return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
 
 
 def expert_weights(g: Builder, block: str, x: Value, experts: Experts) -> Value:

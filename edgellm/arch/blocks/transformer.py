@@ -13,19 +13,11 @@ from edgellm.arch.blocks.moe import Experts, moe_ffn, routes
 from edgellm.arch.blocks.pooling import embedding
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder, RopeSpec, Value
-from edgellm.hparams import Keys
+from edgellm.hparams import MAX_LAYERS, Keys
 from edgellm.ops.dense import embed, matmul, scale, select, softcap
 from edgellm.ops.norm import rms_norm
 
 Norm = Callable[[Builder, Value, str | None, float, int], Value]  # rms_norm or layer_norm
-
-
-def drafting_layers(g: Builder, keys: Keys) -> int:
-    """The number of last layers that only draft tokens, which are left out of the graph. Raises BadHParam."""
-    n = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
-    for layer in range(keys.n_layers - n, keys.n_layers):
-        g.leave_out(f"blk.{layer}.")
-    return n
 
 
 class Transformer:
@@ -64,9 +56,23 @@ class Transformer:
         """Rows of the token embedding."""
         return embed(self.g, "token_embd", self.keys.n_vocab, self.keys.n_embd)
 
-    def layers(self, drafting: int = 0, prefix: str = "blk") -> Iterator[Layer]:
-        """All layers but the last `drafting` ones, which only draft tokens. `prefix`: of their tensors' names."""
-        return (Layer(self, index, f"{prefix}.{index}") for index in range(self.keys.n_layers - drafting))
+    @cached_property
+    def drafting(self) -> int:
+        """The number of last layers that only draft tokens, which are left out of the graph. Raises BadHParam."""
+        n = self.keys.integer("nextn_predict_layers", 0, self.keys.n_layers - 1, default=0)
+        for layer in range(self.keys.n_layers - n, self.keys.n_layers):
+            self.g.leave_out(f"blk.{layer}.")
+        return n
+
+    @cached_property
+    def leading_dense(self) -> int:
+        """The number of layers before the first one with experts."""
+        return self.keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
+
+    def layers(self, *, drafting: bool = True, prefix: str = "blk") -> Iterator[Layer]:
+        """All layers; without the last ones that only draft tokens unless `drafting`. `prefix`: of their tensors' names."""
+        n = self.keys.n_layers - (0 if drafting else self.drafting)
+        return (Layer(self, index, f"{prefix}.{index}") for index in range(n))
 
     def norm(self, x: Value, name: str | None = None, groups: int = 1) -> Value:
         return self._norm(self.g, x, name, self.eps, groups)
@@ -182,6 +188,10 @@ class Layer:
         experts = experts or self.model.experts
         assert experts is not None, "the model has no experts"
         return moe_ffn(self.model.g, self.block, x, experts, gated=gated)
+
+    def dense_or_moe(self, x: Value) -> Value:
+        """A dense feed-forward in the layers before the first one with experts, else experts."""
+        return self.gated_ffn(x) if self.index < self.model.leading_dense else self.moe(x)
 
     def any_ffn(self, x: Value, *, gated: bool = False) -> Value:
         """Experts where the layer has a router, else a dense feed-forward, as Qwen's mlp_only_layers have."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import pkgutil
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
-from edgellm.arch.vision._keys import ARCHITECTURE, VisionKeys
+from edgellm.arch._by_type import encoder_of, types_of
+from edgellm.arch.vision._keys import ARCHITECTURE, VisionKeys, rows_width
 from edgellm.errors import Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
@@ -17,13 +17,13 @@ from edgellm.hparams import architecture_of
 from edgellm.image_spec import ImageSpec
 from edgellm.spec import verify
 
-__all__ = ["ARCHITECTURE", "VisionKeys", "find", "is_projector", "load_encoder", "names"]
+__all__ = ["ARCHITECTURE", "VisionKeys", "find", "is_projector", "load_encoder", "names", "rows_width"]
 
 
 BATCHED = ("v.position_embd.weight", "v.class_embd")  # may have leading dimensions of 1, as PyTorch's batches
 
 
-class Encoder(Protocol):
+class VisionEncoder(Protocol):
     """The functions that each file of this folder has."""
 
     def build(self, keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -36,25 +36,19 @@ class Encoder(Protocol):
 
 
 def names() -> list[str]:
-    """All projector types that can be run. A point in a type's name is an underscore in its file's."""
-    files = (module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return sorted(file.replace("_5", ".5") for file in files)
+    """All projector types that can be run."""
+    return types_of(sys.modules[__name__])
 
 
 def is_projector(gguf: GGUFFile) -> bool:
-    """Whether a file is a projector, not a model."""
+    """True if a file is a projector, not a model."""
     return gguf.metadata.get("general.architecture") == ARCHITECTURE
 
 
-def find(keys: VisionKeys) -> Encoder:
+def find(keys: VisionKeys) -> VisionEncoder:
     """The module of a file's projector type. Raises Unsupported."""
-    if keys.projector_type not in names():
-        raise Unsupported(
-            f"projector type '{keys.projector_type[:64]}' isn't supported yet; these are: {', '.join(names())}",
-            file=keys.file,
-            field="clip.projector_type",
-        )
-    return cast(Encoder, importlib.import_module(f"edgellm.arch.vision.{keys.projector_type.replace('.', '_')}"))
+    found = encoder_of(sys.modules[__name__], keys.projector_type, file=keys.file, field="clip.projector_type")
+    return cast(VisionEncoder, found)
 
 
 def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
@@ -82,4 +76,6 @@ def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
     encoder.build(keys, shapes, builder)
     graph = builder.graph()
     verify(graph, gguf.tensors, file=keys.file, left_out=builder.left_out)
+    for name in filter(None, (spec.begin_row, spec.end_row, spec.newline)):
+        keys.check_row(name)
     return keys, graph, spec

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Literal
 
-from edgellm.arch.vision._keys import VisionKeys
+from edgellm.arch.vision._keys import EncoderKeys, VisionKeys
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
 from edgellm.ops.attention import attend, kv_write
 from edgellm.ops.dense import activation, add, bounded, columns, matmul, mul, scaled_by
@@ -28,12 +28,17 @@ def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
 
 
 def rope_2d(
-    keys: VisionKeys, base: float, style: Literal["neox", "norm", "axial"] = "neox", *, interleaved: bool = False
+    keys: VisionKeys,
+    base: float,
+    style: Literal["neox", "norm", "axial"] = "neox",
+    *,
+    interleaved: bool = False,
+    alternating: bool = False,
 ) -> RopeSpec:
     """The rotation of heads by their patch's row and column: half of the pairs turn by each.
 
     "neox": by rows, then columns (Qwen); "norm" and "axial": by columns, then rows. Both halves have the same frequencies;
-    `interleaved`: the even frequencies for rows and the odd ones for columns (Pixtral).
+    `interleaved`: the even frequencies for rows and the odd ones for columns (Pixtral). `alternating`: a pair of each in turn.
     """
     if keys.head_dim % 4:
         raise keys.bad("attention.head_count", f"heads of {keys.head_dim} dims cannot turn by rows and columns")
@@ -41,6 +46,10 @@ def rope_2d(
     powers = [2 * i for i in range(quarter)]
     across = [power + 1 for power in powers] if interleaved else powers
     first = 0 if style == "neox" or interleaved else 1
+    if alternating:
+        return RopeSpec(
+            keys.head_dim, style, base, axes=(first, 1 - first) * quarter, powers=tuple(p for p in powers for _ in "xy")
+        )
     axes = (first,) * quarter + (1 - first,) * quarter
     return RopeSpec(keys.head_dim, style, base, axes=axes, powers=(*powers, *across))
 
@@ -56,7 +65,7 @@ def optional_norm(g: Builder, kind: Norm, x: Value, name: str, eps: float) -> Va
 
 def blocks(
     g: Builder,
-    keys: VisionKeys,
+    keys: EncoderKeys,
     x: Value,
     kind: Norm = "layer",
     *,
@@ -75,9 +84,9 @@ def blocks(
     """
     heads, dim = keys.n_heads, keys.head_dim
     act = gelu if keys.activation == "gelu" else keys.activation
-    ln2 = "ln2" if "v.blk.0.ln2.weight" in g.tensors else "attn_post_norm"  # of Llama 4 in files of late converters
+    ln2 = "ln2" if f"{keys.prefix}.blk.0.ln2.weight" in g.tensors else "attn_post_norm"  # of Llama 4 in files of late converters
     for layer in range(keys.n_layers if n_layers is None else n_layers):
-        block = f"v.blk.{layer}"
+        block = f"{keys.prefix}.blk.{layer}"
         q, k, v = _projected(g, keys, block, norm(g, kind, x, f"{block}.ln1", keys.eps))
         q, k = (_of_heads(g, keys, kind, each, f"{block}.{name}") for each, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
         if rotation is not None:
@@ -96,7 +105,7 @@ def blocks(
     return x
 
 
-def linear(g: Builder, keys: VisionKeys, x: Value, name: str, n: int) -> Value:
+def linear(g: Builder, keys: EncoderKeys, x: Value, name: str, n: int) -> Value:
     """A product, whose input and output stay within bounds where the file has some (Gemma 4)."""
     bounds = [
         (keys.scalar(f"{name}.{end}_min", -math.inf), keys.scalar(f"{name}.{end}_max", math.inf)) for end in ("input", "output")
@@ -106,7 +115,7 @@ def linear(g: Builder, keys: VisionKeys, x: Value, name: str, n: int) -> Value:
     return bounded(g, matmul(g, bounded(g, x, *bounds[0]), name, n), *bounds[1])
 
 
-def _of_heads(g: Builder, keys: VisionKeys, kind: Norm, x: Value, name: str) -> Value:
+def _of_heads(g: Builder, keys: EncoderKeys, kind: Norm, x: Value, name: str) -> Value:
     """The norm of queries or keys, where the file has one: of each head, or of whole rows."""
     shape = g.tensors.get(f"{name}.weight")
     if shape is None:
@@ -114,7 +123,7 @@ def _of_heads(g: Builder, keys: VisionKeys, kind: Norm, x: Value, name: str) -> 
     return rms_norm(g, x, name, keys.eps, keys.n_heads) if shape != (keys.n_embd,) else norm(g, kind, x, name, keys.eps)
 
 
-def _projected(g: Builder, keys: VisionKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
+def _projected(g: Builder, keys: EncoderKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
     n = keys.n_embd
     if f"{block}.attn_qkv.weight" in g.tensors:
         qkv = matmul(g, x, f"{block}.attn_qkv", 3 * n)
@@ -128,7 +137,7 @@ def _scaled(g: Builder, x: Value, name: str) -> Value:
     return scaled_by(g, x, f"{name}.weight") if f"{name}.weight" in g.tensors else x
 
 
-def _feed_forward(g: Builder, keys: VisionKeys, block: str, x: Value, act: str) -> Value:
+def _feed_forward(g: Builder, keys: EncoderKeys, block: str, x: Value, act: str) -> Value:
     into, out = ("ffn_down", "ffn_up") if keys.swapped_ffn else ("ffn_up", "ffn_down")
     up = linear(g, keys, x, f"{block}.{into}", keys.n_ff)
     if f"{block}.ffn_gate.weight" in g.tensors:

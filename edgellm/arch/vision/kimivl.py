@@ -18,9 +18,9 @@ LEAST_ROWS, MOST_ROWS = 8, 1024  # llama.cpp's limits
 
 
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Learned positions, resized to the image, beside rotary ones."""
+    """Learned positions, resized to the image, beside rotary ones, which turn pairs by column and row in turn (MoonViT)."""
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
-    x = layer_norm(g, blocks(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm")), "v.post_ln", keys.eps)
+    x = layer_norm(g, blocks(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm", alternating=True)), "v.post_ln", keys.eps)
     count = keys.merge("projector.scale_factor", 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
     g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))

@@ -80,9 +80,9 @@ class CpuBackend:
 
     def read_probe(self, threads: int | None = None) -> ReadProbe:
         """With as many threads, or one per core."""
-        from edgellm.backends.cpu.bandwidth import ReadProbe as Probe
+        from edgellm.backends.cpu.bandwidth import CpuReadProbe
 
-        return Probe(threads)
+        return CpuReadProbe(threads)
 
 
 def _resident_weights(header: GGUFFile, graph: Graph, context: int) -> int:

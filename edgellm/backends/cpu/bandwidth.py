@@ -15,7 +15,7 @@ READ = Signature("data nbytes seen")  # `seen` receives a value that depends on 
 DEFAULT_BYTES = 256 << 20  # far past any cache, yet small enough for a Raspberry Pi
 
 
-class ReadProbe:
+class CpuReadProbe:
     """A buffer and threads to read it with; `measure` may be called again and again."""
 
     def __init__(self, threads: int | None = None, nbytes: int = DEFAULT_BYTES) -> None:

@@ -133,5 +133,5 @@ class Arena:
     def _join(self, start: int, end: int) -> None:
         """Add a range to the free ones, as one with those that it touches. Blocks never touch: each is longer than its range."""
         touching = [each for each in self._free if each[1] == start or each[0] == end]
-        whole = min([start, *(each[0] for each in touching)]), max([end, *(each[1] for each in touching)])
-        self._free = sorted([*(each for each in self._free if each not in touching), whole])
+        joined = min([start, *(each[0] for each in touching)]), max([end, *(each[1] for each in touching)])
+        self._free = sorted([*(each for each in self._free if each not in touching), joined])

@@ -131,11 +131,6 @@ class CpuExecutable:
     def threads_batch(self) -> int:
         return self._plan.threads_batch
 
-    @property
-    def work_bytes(self) -> int:
-        """Memory for values in flight, conversations not counted."""
-        return self._plan.arena.nbytes
-
     def new_state(self) -> CpuState:
         return CpuState.empty(self.layout, self._plan.kv, self._plan.recurrent)
 

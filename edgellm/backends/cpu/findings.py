@@ -17,7 +17,7 @@ def _processor() -> Finding:
 
 
 def _cores() -> Finding:
-    """By class, where the system tells them apart."""
+    """By class, where the system reports classes."""
     classes = system.core_classes()
     kinds = " + ".join(f"{count} of {name}" for name, count in classes.items()) if len(classes) > 1 else ""
     usable, there = system.usable_cores(), os.cpu_count() or 1

@@ -28,7 +28,7 @@ class Level:
     ("apart"), whose sums need no permutes, or of two superblocks at once ("pairs": superblock_pairs.py).
     `tile`: sixteen columns by "vectors" of rows; two "groups" of rows sharing the loads of activations (panel_groups.py); by the
     tile "unit" (panel_tiles.py); by "neon" lanes, or a "matrix" of two by two (neon_tile.py). `tiled_from`: columns from which on
-    whole sixteens are tiles. `tile_columns`: how these are split so that sums stay in registers, with one scale for a block and
+    full sixteens are tiles. `tile_columns`: how these are split so that sums stay in registers, with one scale for a block and
     with two. `column_by_column`: both dots of a column are finished before the next one's.
     `panel_bytes`: of unpacked rows, to stay in the second-level cache; `small_panel_columns`: up to which a panel has one group of
     rows only. `float_columns`: of a tile of float weights. `tried`: used only after a self-test, with the system's permission.
@@ -76,8 +76,8 @@ class Level:
         return self.vector_bytes // VECTOR_OF_QUANTS
 
     @property
-    def whole_blocks(self) -> bool:
-        """True if types of `Traits.whole` come block by block; on AArch64 first halves of four blocks are two loads."""
+    def by_block(self) -> bool:
+        """True if types of `Traits.by_block` come block by block; on AArch64 first halves of four blocks are two loads."""
         return self.together > 1
 
     @property

@@ -45,7 +45,7 @@ class Slicer:
         self._records, self._attention, self._kernel = records, attention, kernel
 
     def cuts(self, first: int, end: int) -> bool:
-        """Whether these records can be cut."""
+        """True if these records can be cut."""
         return end - first == 1 or not any(record.by_thread for record in self._records[first:end])
 
     def slices(self, program: Program, first: int, end: int, count: int) -> Iterator[Program]:

@@ -132,7 +132,7 @@ class PlanBuilder:
 
     @property
     def encodes(self) -> bool:
-        """Whether its steps bring patches of images."""
+        """True if its steps bring patches of images."""
         return bool(self._brought)
 
     @property
@@ -166,7 +166,7 @@ class PlanBuilder:
         return self._derived.get((index, kind))
 
     def derive(self, index: int, kind: str, row_bytes: int, *, replicated: bool) -> Value:
-        """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does; for whole tiles."""
+        """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does; for full tiles."""
         value = self._take(self.rows_of_tiles(index), row_bytes, index, replicated=replicated)
         self._derived[index, kind] = value
         return value

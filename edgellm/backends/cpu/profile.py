@@ -52,7 +52,7 @@ class Clock:
         return int(self._log[LAST])
 
     def tick_seconds(self) -> float:
-        """Seconds of a tick; waits where too few have passed to tell."""
+        """Seconds of a tick; waits where too few ticks have passed."""
         ticks, began = self._began
         time.sleep(max(0.0, began + CALIBRATION - time.perf_counter()))
         now, seconds = self._both()

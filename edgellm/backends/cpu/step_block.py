@@ -259,7 +259,8 @@ class StepBlock:
             table.fill(step.coordinates(kind) if spec.axes else step.turned_by(kind), step.output_rows)
         if step.patches is not None:
             for array, rows_of in self._brought:
-                array[:n_tokens] = rows_of(step.patches)
+                brought = rows_of(step.patches)
+                array[: len(brought)] = brought
 
     def _fill_one(self, step: StepBatch) -> None:
         """`fill` of the usual step. After a walk over the weights Python's own data is in no cache, so every call counts."""

@@ -63,7 +63,7 @@ def usable_isas() -> tuple[str, ...]:
 
 @functools.cache
 def amx_permitted() -> bool:
-    """Ask Linux for the tile registers, which it gives to a whole process, once. False where it refuses, or is not Linux."""
+    """Ask Linux for the tile registers, which it gives to a process once. False where it refuses, or is not Linux."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     import ctypes

@@ -2,9 +2,9 @@
 
 This module knows no numba: plans are built from it also where all kernels come from the cache.
 
-The "q8" form of a row of k activations, k padded with zeros to whole superblocks of 256, b = k / 32 blocks after padding:
+The "q8" form of a row of k activations, k padded with zeros to full superblocks of 256, b = k / 32 blocks after padding:
     [0, 32 b)     int8 quants, nearest integer of x / d; of every four blocks the first 16 quants of each, then the second 16
-                  ("q8_whole", for types whose half blocks have scales of their own: on most ISA levels block after block);
+                  ("q8_by_block", for types whose half blocks have scales of their own: on most ISA levels block after block);
 at ISA levels with `rows_apart`, but in a last superblock of four blocks or fewer: the first 16 quants of blocks 0 and 4,
                   then the second 16, the same of blocks 1 and 5, and so on
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
@@ -15,10 +15,10 @@ then 4 to 7, and so on; blocks, and their numbers in the other sections, in the 
 the ISA level at least, every sixteen, in the place of these rows, are a tile instead: for block j of every superblock, and then
 superblock by superblock, a record of 768 bytes: for g = 0..7 the quants 4 g to 4 g + 3 of the sixteen rows (at ISA levels with
 `tiles`: all quants of the first row, then of the second, and so on), then their d, and their three sums likewise. The last tile
-may have fewer rows, in the memory of sixteen. With `whole_tiles` (rows of experts, which follow each other without gaps) only whole
+may have fewer rows, in the memory of sixteen. With `full_tiles` (rows of experts, which follow each other without gaps) only full
 sixteens are tiles, and the rows after them lie as they do where there are none.
 Of T rows in either form, at ISA levels with a `tile_offset`, the first sum is f32, and in place of the others is what products
-start from, that offset times the sum of the block; in "q8_whole" each sum is such a product.
+start from, that offset times the sum of the block; in "q8_by_block" each sum is such a product.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FLOAT_ELEMENTS = 512  # of longer rows so many at a time
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """A tensor type on the CPU. `matmul`, `embed` and `quantise` are kernel ids; `activation` is "q8", "q8_whole" or "f32".
+    """A tensor type on the CPU. `matmul`, `embed` and `quantise` are kernel ids; `activation` is "q8", "q8_by_block" or "f32".
 
     ceiling: the largest error of a product, relative to sum(|w| * |x|) of exact weights and the activations as the kernel gets
     them. Integer sums are exact, so only f32 rounding of scales and sums counts: a few ulp times the depth of the sum.
@@ -65,9 +65,9 @@ class Traits:
         return None if self.activation == "f32" else f"quantise:{self.activation}"
 
     @property
-    def whole(self) -> bool:
-        """True if its quants, and those of its activations, come block by block at ISA levels with `whole_blocks`."""
-        return self.activation == "q8_whole"
+    def by_block(self) -> bool:
+        """True if its quants, and those of its activations, come block by block at ISA levels with `by_block`."""
+        return self.activation == "q8_by_block"
 
     @property
     def block(self) -> int:
@@ -105,7 +105,7 @@ _HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")  # 
 TRAITS: dict[str, Traits] = {
     **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},
     **{name: Traits(name, "q8", 1e-6) for name in _BLOCKS},
-    **{name: Traits(name, "q8_whole", 1e-6) for name in _HALF_BLOCKS},
+    **{name: Traits(name, "q8_by_block", 1e-6) for name in _HALF_BLOCKS},
 }
 
 

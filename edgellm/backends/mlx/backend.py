@@ -43,7 +43,7 @@ class MlxBackend:
         from edgellm.spec import uses, vectors
 
         layout = _by_layer(layout)
-        read = {use.name for use in uses(graph) if use.role in ("matrix", "experts", "heads")}
+        read = {use.name for use in uses(graph) if use.role in device.MULTIPLIED}
         for name in sorted(read):
             groups.check_type(header.tensors[name].type, header.path, name)
         check_kv_type(layout, options.kv_type)

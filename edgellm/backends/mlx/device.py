@@ -7,12 +7,15 @@ import platform
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
 
 from edgellm.errors import BackendError, EdgeError
 
 CACHE_BYTES = 256 << 20  # freed buffers that MLX may keep for the next step; its own default is most of the memory
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, MemoryError)  # MLX's: of the device, shapes, types, indices, memory
+MULTIPLIED = ("matrix", "experts", "heads")  # roles of weights that are copied as they are
 MAX_OUTPUTS = 128  # rows of logits in one step; 128k words in f32 are half a MiB a row
 _open = 0
 _before = 0
@@ -46,12 +49,27 @@ def own_errors(doing: str, kinds: tuple[type[Exception], ...] = ERRORS) -> Itera
         raise BackendError(f"MLX could not {doing}: {error}; use the back end cpu.") from error
 
 
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """NumPy's BLAS in this thread alone: others of its own would spin on the cores on which MLX decodes weights meanwhile."""
+    libraries = _blas()
+    return nullcontext() if libraries is None else libraries.limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> Any:  # a ThreadpoolController, or None
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController()
+
+
 def is_apple_silicon() -> bool:
     return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
 def has_metal() -> bool:
-    """Whether MLX is there and computes on an Apple GPU."""
+    """True if MLX is there and computes on an Apple GPU."""
     if not is_apple_silicon() or importlib.util.find_spec("mlx") is None:
         return False
     try:
@@ -62,7 +80,7 @@ def has_metal() -> bool:
 
 
 def on_gpu() -> bool:
-    """Whether MLX's default device is a GPU."""
+    """True if MLX's default device is a GPU."""
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.Device(mx.gpu))
@@ -76,7 +94,7 @@ def working_set() -> int:
 
 
 def describe() -> str:
-    """What `edgellm doctor` says of the device."""
+    """The line about the device in `edgellm doctor`."""
     import mlx.core as mx
 
     if not on_gpu():

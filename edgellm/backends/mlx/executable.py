@@ -13,9 +13,9 @@ import numpy.typing as npt
 from edgellm.backends.base import Progress, StepBatch, StepSize, StepStopped, never
 from edgellm.backends.mlx import device
 from edgellm.backends.mlx.filling import load_matrix
-from edgellm.backends.mlx.inputs import Weights
-from edgellm.backends.mlx.kv_cache import KVCache
-from edgellm.backends.mlx.matrices import Matrix
+from edgellm.backends.mlx.inputs import Floats, MlxWeights
+from edgellm.backends.mlx.kv_cache import MlxKVCache
+from edgellm.backends.mlx.matrices import SEVERAL, Dense, Matrix
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.walk import Walk
 from edgellm.errors import BackendError
@@ -42,33 +42,38 @@ def prepare(
 
 
 class MlxStep:
-    """A step that goes to the device at once where each conversation has one token, else when it is waited for. Once begun, it is
-    not stopped. Segments that share a state, as documents do, are computed one after the other.
+    """A step that goes to the device at once where each conversation has one token, else when it is waited for; on CPUs, which
+    compute SEVERAL rows as they are begun, only fewer. Once begun, it is not stopped. Segments that share a state, as
+    documents do, are computed one after the other.
     """
 
     def __init__(self, executable: MlxExecutable, batch: StepBatch) -> None:
         shared = len({id(segment.state) for segment in batch.segments}) < len(batch.segments)
         self._executable, self._parts = executable, list(batch.split()) if shared else [batch]
-        self._begun = None if _has_prompt(self._parts[0]) else executable.begin(self._parts[0])
+        first = self._parts[0]
+        waits = _has_prompt(first) or (not executable.half and len(first.tokens) >= SEVERAL)
+        self._begun = None if waits else executable.begin(first)
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
         """See backends.base.Pending."""
-        logits = []
+        found: list[Mapping[str, npt.NDArray[np.float32]]] = []
         for part in self._parts:
             begun, self._begun, started = self._begun, None, time.perf_counter()
             if begun is None:
                 if _has_prompt(part) and stop():
                     raise StepStopped
-                begun = self._executable.begin(part)
-            logits.append(begun())
+                begun = self._executable.begin(part, stop)
+            found.append(begun())
             if _has_prompt(part):
                 self._executable.step_size.note(len(part.tokens), time.perf_counter() - started)
-        wanted = [rows for rows in logits if len(rows)] or logits[:1]
-        return {self._executable.output: wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
+        wanted, names = [outputs for outputs in found if outputs], self._executable.outputs
+        if not wanted:
+            return dict.fromkeys(names, np.empty((0, 0), np.float32))
+        return wanted[0] if len(wanted) == 1 else {name: np.concatenate([each[name] for each in wanted]) for name in names}
 
 
 def _has_prompt(batch: StepBatch) -> bool:
-    """Whether some conversation has several tokens in a step."""
+    """True if some conversation has several tokens in a step."""
     return len(batch.tokens) > len(batch.segments)
 
 
@@ -94,27 +99,27 @@ class MlxExecutable:
         trace: bool,
         progress: Progress | None = None,
     ) -> None:
-        self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(device.MAX_OUTPUTS, layout.chunk)
+        self.layout, self.max_tokens = layout, layout.chunk
+        self.max_outputs, self.outputs = min(max(device.MAX_OUTPUTS, layout.outputs), layout.chunk), tuple(graph.outputs)
         self.step_size = StepSize(layout.chunk)
-        self._kv_type = kv_type
+        self._kv_type, self.half = kv_type, half
         device.hold()
         try:
             with device.own_errors("load the model"):
                 loaded = _load(graph, weights, half, progress)
-                (self.output,) = graph.outputs
                 self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
         except BaseException:
             device.release()
             raise
 
-    def new_state(self) -> KVCache:
+    def new_state(self) -> MlxKVCache:
         with device.own_errors("make room for keys and values"):
-            return KVCache(self.layout, self._kv_type)
+            return MlxKVCache(self.layout, self._kv_type)
 
-    def load_state(self, file: BinaryIO) -> KVCache:
+    def load_state(self, file: BinaryIO) -> MlxKVCache:
         """See backends.base.Executable."""
         with device.own_errors("make room for keys and values", (RuntimeError, MemoryError)):
-            return KVCache.load(self.layout, self._kv_type, file)
+            return MlxKVCache.load(self.layout, self._kv_type, file)
 
     def submit(self, batch: StepBatch) -> MlxStep:
         """Give a step of single tokens to the device; others go there when they are waited for."""
@@ -123,18 +128,22 @@ class MlxExecutable:
         assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
         return MlxStep(self, batch)
 
-    def begin(self, batch: StepBatch) -> Callable[[], npt.NDArray[np.float32]]:
-        """A step given to the device: what is returned waits for its logits."""
+    def begin(self, batch: StepBatch, stop: Callable[[], bool] = never) -> Callable[[], dict[str, npt.NDArray[np.float32]]]:
+        """A step given to the device: what is returned waits for its outputs. Raises StepStopped for steps of encoders."""
         if self._walk is None:
             raise BackendError("this model is closed.")
         with device.own_errors("compute"):
-            computed = self._walk.step(batch)
+            computed = self._walk.step(batch, stop)
 
-        def logits() -> npt.NDArray[np.float32]:
+        def outputs() -> dict[str, npt.NDArray[np.float32]]:
             with device.own_errors("compute"):
                 return computed()
 
-        return logits
+        return outputs
+
+    def release_buffers(self) -> None:
+        """Give the memory of freed arrays back to the system; see backends.base.Idle."""
+        mx.clear_cache()
 
     def close(self) -> None:
         """Give the weights' memory back."""
@@ -144,14 +153,19 @@ class MlxExecutable:
             device.release()
 
 
-def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> Weights:
+def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> MlxWeights:
     """All weights that are multiplied with. Tables of which rows are looked up stay in the file."""
     bounded: dict[str, bool] = {}
+    matrices: dict[str, Matrix] = {}
+    tables: dict[str, Floats] = {}
     for index, node in enumerate(graph.nodes):
         for use in weight_uses(graph, index):
-            if use.role in ("matrix", "experts", "heads"):
+            if use.role == "transposed":
+                matrices[use.name] = Dense(mx.array(np.ascontiguousarray(weights[use.name].array().T)), half)
+            elif use.role == "table" and "source" not in node.attrs:
+                tables[use.name] = weights[use.name].array()
+            elif use.role in device.MULTIPLIED:
                 bounded[use.name] = bounded.get(use.name, True) and DECLARED[graph.nodes[node.inputs[0]].op].bounded
-    matrices: dict[str, Matrix] = {}
     for done, name in enumerate(bounded):
         if progress is not None:
             progress("weights to MLX", done, len(bounded))
@@ -160,4 +174,4 @@ def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | N
     # In the shapes that ops declare: files have dimensions of one before or after, as their converter left them.
     held = {name: mx.array(weights[name].array().reshape(shape)) for name, shape in vectors(graph).items()}
     mx.eval(*held.values(), *(array for matrix in matrices.values() for array in matrix.arrays))
-    return Weights(matrices, held, frozenset(name for name, always in bounded.items() if always))
+    return MlxWeights(matrices, held, frozenset(name for name, always in bounded.items() if always), tables)

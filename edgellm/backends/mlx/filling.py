@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,12 +13,12 @@ import numpy.typing as npt
 
 from edgellm.backends.mlx.grid_matrix import Grid
 from edgellm.backends.mlx.groups import GROUP, SUPERBLOCKS, TRAITS, Bytes, GroupTraits, check_type, halves, packed
-from edgellm.backends.mlx.matrices import FLOAT_GROUPS, PIECE, Affine, AffineHalves, Array, Dense, Matrix, SmallFloats, Superblocks
+from edgellm.backends.mlx.matrices import PIECE, AffineHalves, Array, Dense, Groups, Matrix, Superblocks
 from edgellm.backends.mlx.octets import DEFINITIONS
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS, mxfp4, nvfp4
 from edgellm.formats.codecs._blocks import nibbles
-from edgellm.formats.ggml_types import MLX
+from edgellm.formats.ggml_types import FLOAT_GROUPS, MLX
 from edgellm.weights import Weight
 
 LARGEST_STEP = 500.0  # 128 times as much is the end of f16
@@ -30,6 +31,9 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
 
     Raises Unsupported for a type without a mapping.
     """
+    if len(weight.shape) == 4:  # of a convolution: a row for each channel that it gives
+        weight = replace(weight, data=weight.data.reshape(weight.shape[0], -1))
+        weight = replace(weight, shape=(weight.shape[0], math.prod(weight.shape[1:])))
     weight = replace(weight, shape=(len(weight.data), weight.shape[-1]))
     rows, columns = weight.shape
     kind = weight.type.name
@@ -70,8 +74,8 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
         for store, value in zip(stores[1:], values, strict=True):
             _put(store, at, mx.array(value).astype(store.dtype))
     quants, *ends = stores
-    mean = Affine(quants, ends[0], ends[1], traits.bits, half, traits.mlx_group)
-    return AffineHalves(mean, Affine(quants, ends[2], ends[3], traits.bits, half), columns) if paired else mean
+    found = [Groups([quants, *ends[at : at + 2]], half, "affine", traits.bits, traits.mlx_group) for at in range(0, len(ends), 2)]
+    return AffineHalves(found[0], found[1], half) if paired else found[0]
 
 
 def _load_superblocks(weight: Weight, half: bool) -> Matrix:
@@ -109,7 +113,7 @@ def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
         blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
         _put(quants, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
         _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
-    return SmallFloats(quants, scales, half)
+    return Groups([quants, scales], half, "mxfp4", *FLOAT_GROUPS["mxfp4"])
 
 
 def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
@@ -121,7 +125,7 @@ def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
         # ggml takes 0x7F for 0 and no notice of a sign, which no writer sets; MLX has no 480, which is its 0xFF.
         number = np.where(blocks["d"] == 0x7F, 0, np.minimum(blocks["d"] & 0x7F, 0x7E)).astype(np.uint8)
         _put(scales, at, mx.array(number.reshape(len(raw), -1)))
-    matrix = SmallFloats(quants, scales, half, "nvfp4")
+    matrix = Groups([quants, scales], half, "nvfp4", *FLOAT_GROUPS["nvfp4"])
     try:
         mx.eval(matrix(mx.zeros((1, columns))))
     except ValueError as error:
@@ -135,14 +139,12 @@ def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
 
 def _load_own(weight: Weight, half: bool) -> Matrix:
     """A matrix that MLX quantised itself: copied as it is."""
-    bits, group = width_of(weight), weight.type.block
+    bits = width_of(weight)
     quants = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
     for at, raw in _pieces(weight):
         _put(quants, at, mx.array(raw.view(np.uint32)))
     ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
-    if len(ends) == 1:
-        return SmallFloats(quants, ends[0], half, mode_of(weight))
-    return Affine(quants, ends[0], ends[1], bits, half, group)
+    return Groups([quants, *ends], half, mode_of(weight), bits, weight.type.block)
 
 
 def mode_of(weight: Weight) -> str:

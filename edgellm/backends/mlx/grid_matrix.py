@@ -9,14 +9,14 @@ import mlx.core as mx
 import numpy as np
 
 from edgellm.backends.mlx import device
-from edgellm.backends.mlx.matrices import PIECE, Array, Picked, side_by_side
+from edgellm.backends.mlx.matrices import PIECE, Array, Matrix, Picked
 from edgellm.backends.mlx.metal_source import HEADER, INPUTS, LANES, source
-from edgellm.backends.mlx.octets import DEFINITIONS, OCTETS, Number, points
+from edgellm.backends.mlx.octets import DEFINITIONS, Number, octets_of, points
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 
 FEW = 8  # vectors that the kernel multiplies one by one; more are worth decoding the matrix
-BLOCK = 8 * OCTETS
+TRIED = 768  # columns of the matrix that the kernel is tried with
 
 
 class Bytes:
@@ -50,7 +50,7 @@ class Bytes:
 def decoded(raw: Array, kind: str) -> Array:
     """Rows of bytes (..., row bytes) as weights (..., columns) f32: the very numbers of the type's codec."""
     blocks = raw.reshape(*raw.shape[:-1], -1, TYPES_BY_NAME[kind].block_bytes)
-    octet = DEFINITIONS[kind][0](Bytes(blocks), mx.arange(OCTETS, dtype=mx.uint32))
+    octet = DEFINITIONS[kind][0](Bytes(blocks), mx.arange(octets_of(kind), dtype=mx.uint32))
     table = mx.array(points(kind).astype(np.float32))
     weights = mx.concatenate([mx.take(table, point, axis=0) for point in octet.points], axis=-1)
     if octet.signs is not None:
@@ -66,45 +66,41 @@ def _signs() -> Array:
     return mx.array(1 - 2 * bits.astype(np.float32))
 
 
-class Grid:
-    """Rows of blocks in bytes (rows, row bytes). `half`: products of decoded weights in 16 bits."""
+class Grid(Matrix):
+    """Rows of blocks in bytes (rows, row bytes)."""
 
     def __init__(self, raw: Array, kind: str, half: bool) -> None:
-        self._raw, self._kind, self.narrow = raw, kind, half
+        self._columns = raw.shape[1] // TYPES_BY_NAME[kind].block_bytes * TYPES_BY_NAME[kind].block
+        super().__init__(len(raw), self._columns, half)
+        self.arrays, self._kind, self.narrow = [raw], kind, half
         self._type = mx.float16 if half else mx.float32
-        self._columns = raw.shape[1] // TYPES_BY_NAME[kind].block_bytes * BLOCK
         self._kernel = device.on_gpu() and kernel_works(kind)
 
-    def __call__(self, x: Array) -> Array:
+    def product(self, x: Array) -> Array:
         if self._kernel and len(x) <= FEW:
-            return product(self._raw, self._kind, x, mx.zeros((len(x),), mx.uint32), len(self._raw))
-        x, step = x.astype(self._type), max(1, PIECE // self._columns)
-        return side_by_side(x, (self._decoded(self._raw[at : at + step]) for at in range(0, len(self._raw), step)))
+            return product(self.arrays[0], self._kind, x, mx.zeros((len(x),), mx.uint32), self._rows)
+        return self._product_in_pieces(x, self._type)
+
+    def decoded(self, rows: slice) -> Array:
+        return decoded(self.arrays[0][rows], self._kind)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         n, rows = experts.size, picked.stop - picked.start
         if self._kernel and n <= FEW * FEW:
             first = (experts.reshape(-1) * picked.stored + picked.start).astype(mx.uint32)
             x = mx.broadcast_to(x, (*experts.shape, self._columns)).reshape(n, -1)
-            return product(self._raw, self._kind, x, first, rows).reshape(*experts.shape, rows)
-        raw, x = picked.of(self._raw), x[:, :, None].astype(self._type)
+            return product(self.arrays[0], self._kind, x, first, rows).reshape(*experts.shape, rows)
+        raw, x = picked.of(self.arrays[0]), x[:, :, None].astype(self._type)
         step = max(1, PIECE // (rows * self._columns))
         if n <= step:
-            weights = self._decoded(mx.take(raw, experts.reshape(-1), axis=0))
+            weights = decoded(mx.take(raw, experts.reshape(-1), axis=0), self._kind).astype(self._type)
             return (x @ weights.reshape(*experts.shape, rows, -1).swapaxes(-1, -2)).squeeze(2).astype(mx.float32)
         y = mx.zeros((*experts.shape, rows))
         for at in range(0, len(raw), step):  # some experts after the other, so that few of them are decoded at a time
-            weights = self._decoded(raw[at : at + step]).swapaxes(-1, -2)
+            weights = decoded(raw[at : at + step], self._kind).astype(self._type).swapaxes(-1, -2)
             part = mx.gather_mm(x, weights, rhs_indices=mx.clip(experts, at, at + len(weights) - 1) - at).squeeze(2)
             y = mx.where(((experts >= at) & (experts < at + step))[..., None], part.astype(mx.float32), y)
         return y
-
-    def _decoded(self, raw: Array) -> Array:
-        return decoded(raw, self._kind).astype(self._type)
-
-    @property
-    def arrays(self) -> list[Array]:
-        return [self._raw]
 
 
 @cache
@@ -131,10 +127,10 @@ def product(raw: Array, kind: str, x: Array, first: Array, rows: int) -> Array:
 
 @cache
 def kernel_works(kind: str) -> bool:
-    """Whether the kernel gives what tables give, with random numbers: it is compiled here for the first time."""
+    """True if the kernel and the tables agree on random numbers. Compiles the kernel."""
     rng = np.random.default_rng(0)
-    raw = mx.array(CODECS[kind].quantize(rng.standard_normal((16, 3 * BLOCK)).astype(np.float32)))
-    x, first = mx.array(rng.standard_normal((3, 3 * BLOCK)).astype(np.float32)), [0, 8, 4]
+    raw = mx.array(CODECS[kind].quantize(rng.standard_normal((16, TRIED)).astype(np.float32)))
+    x, first = mx.array(rng.standard_normal((3, TRIED)).astype(np.float32)), [0, 8, 4]
     wanted = mx.stack([row[at : at + 8] for row, at in zip(x @ decoded(raw, kind).T, first, strict=True)])
     try:
         return bool(mx.allclose(product(raw, kind, x, mx.array(first, mx.uint32), 8), wanted, rtol=1e-3, atol=1e-3).item())

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from edgellm.backends.mlx.octets import DEFINITIONS
 from edgellm.errors import Unsupported
-from edgellm.formats.codecs import iq4_nl, tq1_0
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
 from edgellm.formats.ggml_types import MLX, GGMLType
 
@@ -121,20 +120,9 @@ def _q3_k(blocks: Blocks) -> SuperblockParts:
     return bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2), blocks["d"], scales
 
 
-_CODEBOOK = (iq4_nl.VALUES + 128).astype(np.uint8)
-
-
-def _iq4_nl(blocks: Blocks) -> Groups:
-    return _symmetric(_f32(blocks["d"])[:, None], _CODEBOOK[nibbles(blocks["qs"])], 128)
-
-
 def _repeated(blocks: Blocks, times: int) -> Floats:
     """d of each block, for so many groups."""
     return np.repeat(_f32(blocks["d"])[:, None], times, axis=1)
-
-
-def _tq1_0(blocks: Blocks) -> Groups:
-    return _symmetric(_repeated(blocks, 2), tq1_0.digits(blocks), 1)
 
 
 def _tq2_0(blocks: Blocks) -> Groups:
@@ -143,11 +131,6 @@ def _tq2_0(blocks: Blocks) -> Groups:
 
 def _q2_0(blocks: Blocks) -> Groups:
     return _symmetric(_repeated(blocks, 1), bits(blocks["qs"], 2, 1), 1)
-
-
-def _q1_0(blocks: Blocks) -> Groups:
-    d = _repeated(blocks, 1)
-    return np.unpackbits(blocks["qs"], axis=-1, bitorder="little"), d * np.float32(2), -d
 
 
 TRAITS = {
@@ -159,13 +142,10 @@ TRAITS = {
     "Q4_K": GroupTraits(4, 32, _q4_k),
     "Q5_K": GroupTraits(5, 32, _q5_k),
     "Q6_K": GroupTraits(6, 16, _q6_k),
-    "IQ4_NL": GroupTraits(8, 32, _iq4_nl),
-    "TQ1_0": GroupTraits(2, 128, _tq1_0),
     "TQ2_0": GroupTraits(2, 128, _tq2_0),
-    "Q1_0": GroupTraits(2, 128, _q1_0),
     "Q2_0": GroupTraits(2, 64, _q2_0),
 }
-"""By type name. IQ4_NL's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
+"""By type name."""
 
 SUPERBLOCKS = {"Q2_K": SuperblockTraits(2, 0, _q2_k), "Q3_K": SuperblockTraits(3, 4, _q3_k)}
 

@@ -1,4 +1,4 @@
-"""What the evaluators of ops work with: a model's weights, and what one step brings."""
+"""The inputs of op evaluators: a model's weights, and one step's tokens, positions and masks."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.mlx.matrices import Matrix
 from edgellm.graph import KVSpec, RopeSpec
+from edgellm.ops._spec import Patches
 
 Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range."""
+class MlxWeights:
+    """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range;
+    `tables`: those that are resized to an image before rows of them are taken.
+    """
 
     matrices: dict[str, Matrix]
     vectors: dict[str, Array]  # (n,) f32
     bounded: frozenset[str]
+    tables: dict[str, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What of a conversation's share of a step decides which operations it consists of; steps of one shape are traced once.
+class StepShape:
+    """The properties of a conversation's share of a step that decide its operations; steps of one shape are traced once.
 
     `ends`: slots looked at, per memory class; `masked`: whether some of them are not seen; `beyond`: whether tokens were evicted,
     so that sinks need another rotation; `turning`: whether their keys get one; `single`: whether the step is one token;
@@ -44,7 +51,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class KVLayer:
     """Keys and values. `spec`: how both its keys and all queries are rotated, None where they are not or where something follows
     the rotation. `kv_type`: how they are kept.
     """
@@ -68,17 +75,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a step brings; lists are by state or, where it says so, by memory class.
+    """The arrays of a step; lists are by state or, where noted, by memory class.
 
     Ops with states see the share of one conversation, from `output_rows` on; all others see the rows of all conversations.
     """
 
-    shape: Shape
+    shape: StepShape
     embedded: dict[tuple[str, str], Array]  # (T, n) f32 by table and source
     tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]  # cos, sin (T, n_rot/2) f32
+    patches: Patches | None  # of an encoder's step
     given: list[Array]  # which tokens are vectors (T, 1), and these (T, width); [] where none is
     output_rows: Array | None  # (R,) int32, None for all
-    layers: list[Layer | None]  # None for recurrent states
+    layers: list[KVLayer | None]  # None for recurrent states
     held: list[Held]  # renewed by whatever writes
     slots: list[Array]  # by class: (T,) int32
     masks: list[Array | None]  # by class: (T, end) bool, None where nothing is hidden but the future
@@ -88,14 +96,14 @@ class Inputs:
     turns: dict[RopeSpec, tuple[Array, Array]]  # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
     widen: bool  # f16 keys as f32 in attention, in which CPUs are faster
 
-    def layer(self, state: int) -> Layer:
+    def layer(self, state: int) -> KVLayer:
         """A state that is keys and values."""
         layer = self.layers[state]
         assert layer is not None
         return layer
 
     def before(self, state: int) -> Array:
-        """A recurrent state that the step goes on from."""
+        """A recurrent state that the step continues from."""
         held = self.held[state].recurrent
         return mx.where(self.state_before < 0, 0.0, mx.take(held, mx.maximum(self.state_before, 0), axis=0))[0]
 

@@ -20,7 +20,7 @@ NUMBER = struct.Struct("<q")
 LISTS = ("keys", "values", "sinks", "recurrent")
 
 
-class KVCache:
+class MlxKVCache:
     """Lists by state. `keys`, `values`; `sinks`: the sinks' keys as they were rotated at their true positions, f32; `recurrent`:
     what a recurrent layer keeps. Those that a state has nothing to do with are empty arrays, as values are that are part of keys.
 
@@ -62,9 +62,9 @@ class KVCache:
     def nbytes(self) -> int:
         return sum(int(array.nbytes) for array in self.arrays)
 
-    def fork(self) -> KVCache:
-        """A second cache that goes on by itself. MLX copies an array once one of those that share it is written."""
-        other = object.__new__(KVCache)
+    def fork(self) -> MlxKVCache:
+        """A copy that continues independently. MLX copies an array once one of those that share it is written."""
+        other = object.__new__(MlxKVCache)
         other.layout, other.turned = self.layout, self.turned
         with own_errors("copy keys and values"):
             other.lists = [[mx.array(array) for array in arrays] for arrays in self.lists]
@@ -80,8 +80,8 @@ class KVCache:
             file.write(np.array(array.astype(mx.float32)).tobytes())
 
     @classmethod
-    def load(cls, layout: MemoryLayout, kv_type: str, file: BinaryIO) -> KVCache:
-        """What `save` wrote, for the same layout. Raises ValueError for anything else."""
+    def load(cls, layout: MemoryLayout, kv_type: str, file: BinaryIO) -> MlxKVCache:
+        """Read a state that `save` wrote for the same layout. Raises ValueError for anything else."""
         cache = cls(layout, kv_type)
         cache.turned = _number(file)
         for arrays in (cache.keys, cache.values, cache.sinks):

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from itertools import chain
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.mlx.groups import GROUP
 
 Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
+Floats = npt.NDArray[np.float32]
 
-PIECE = 1 << 20  # weights widened or decoded at a time: a few MiB of temporaries
-FLOAT_GROUPS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}  # MLX's modes of small floats: bits, elements of a group
-
-
-MANY = 32  # rows that MLX's CPU build multiplies by a turned copy of the weights in half the time, the copy included
-
-
-def side_by_side(x: Array, pieces: Iterable[Array]) -> Array:
-    """x (T, columns) by the weights (n, columns) of all pieces: (T, all n) f32."""
-    copies = x.dtype == mx.float32 and len(x) >= MANY
-    products = (x @ (mx.contiguous(piece.T) if copies else piece.T) for piece in pieces)
-    return mx.concatenate([product.astype(mx.float32) for product in products], axis=-1)
-
-
-class Matrix(Protocol):
-    """W (rows, columns). `narrow`: whether its product passes through f16, which ends at 65504."""
-
-    narrow: bool
-
-    def __call__(self, x: Array) -> Array:
-        """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
-        ...
-
-    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        """x (T, k, columns) f32, or (T, 1, columns), by the picked rows of experts (T, k): (T, k, rows) f32."""
-        ...
-
-    @property
-    def arrays(self) -> list[Array]: ...
+PIECE = 1 << 20  # weights decoded at a time: a few MiB of temporaries
+CACHED = 1 << 18  # of them on CPUs, whose caches hold a MiB
+SEVERAL = 4  # rows from which decoding for NumPy pays: the BLAS in MLX's CPU build is the reference one, 10 to 40 times slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,102 +36,144 @@ class Picked:
         return parts if self.stop - self.start == self.stored else parts[:, self.start : self.stop]
 
 
-class Dense:
-    """F32, F16 or BF16 as in the file. Without `half`, sums are float32, for which 16-bit weights are widened in pieces."""
+class Matrix(ABC):
+    """W (rows, columns). `half`: products in 16 bits, for GPUs. `narrow`: whether they pass through f16, which ends at 65504.
 
-    def __init__(self, weight: Array, half: bool) -> None:
-        self._weight = weight
-        self._whole = weight.dtype == mx.float32 or half
-        self._type = weight.dtype if half else mx.float32
-        self.narrow = self._type == mx.float16
-        self._step = max(1, PIECE // weight.shape[1])
+    Without `half`, several rows are multiplied by NumPy with weights that are decoded some rows at a time.
+    """
+
+    arrays: list[Array]
+    narrow: bool
+
+    def __init__(self, rows: int, columns: int, half: bool) -> None:
+        self._half, self._rows, self._step = half, rows, max(1, (PIECE if half else CACHED) // columns)
 
     def __call__(self, x: Array) -> Array:
-        x = x.astype(self._type)
-        if self._whole and (len(x) < MANY or self._type != mx.float32):
-            return (x @ self._weight.T).astype(mx.float32)
-        rows = range(0, self._weight.shape[0], self._step)
-        return side_by_side(x, (self._weight[at : at + self._step].astype(self._type) for at in rows))
+        """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
+        return self.product(x) if self._half or len(x) < SEVERAL else mx.array(_numpy_product(np.array(x), self._pieces()))
+
+    @abstractmethod
+    def product(self, x: Array) -> Array:
+        """The same by MLX alone."""
+
+    @abstractmethod
+    def decoded(self, rows: slice) -> Array:
+        """Some rows of W in f32."""
+
+    @abstractmethod
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        """x (T, k, columns) f32, or (T, 1, columns), by the picked rows of experts (T, k): (T, k, rows) f32."""
+
+    def _pieces(self) -> Iterator[Array]:
+        return (self.decoded(slice(at, at + self._step)) for at in range(0, self._rows, self._step))
+
+    def _product_in_pieces(self, x: Array, kind: Array) -> Array:
+        return mx.concatenate([(x.astype(kind) @ piece.astype(kind).T).astype(mx.float32) for piece in self._pieces()], axis=-1)
+
+
+def _numpy_product(rows: Floats, pieces: Iterator[Array]) -> Floats:
+    """Multiplies one piece while MLX decodes the next."""
+    products, piece = list[Floats](), next(pieces)
+    mx.async_eval(piece)
+    for following in chain(pieces, (None,)):
+        if following is not None:
+            mx.async_eval(following)
+        products.append(rows @ np.asarray(piece).T)
+        piece = following
+    return np.concatenate(products, axis=-1)
+
+
+class Dense(Matrix):
+    """F32, F16 or BF16 as in the file; sums are float32 without `half`."""
+
+    def __init__(self, weight: Array, half: bool) -> None:
+        super().__init__(len(weight), weight.shape[1], half)
+        self.arrays = [weight]
+        self._type = weight.dtype if half else mx.float32
+        self.narrow = self._type == mx.float16
+        if weight.dtype == mx.float32:
+            self._step = len(weight)  # they are multiplied where they are
+
+    def product(self, x: Array) -> Array:
+        (weight,) = self.arrays
+        if self._half or weight.dtype == mx.float32:
+            return (x.astype(self._type) @ weight.T).astype(mx.float32)
+        return self._product_in_pieces(x, mx.float32)
+
+    def decoded(self, rows: slice) -> Array:
+        return self.arrays[0][rows].astype(mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        weight = picked.of(self._weight).astype(self._type).swapaxes(-1, -2)
+        weight = picked.of(self.arrays[0]).astype(self._type).swapaxes(-1, -2)
         y = mx.gather_mm(x[:, :, None].astype(self._type), weight, rhs_indices=experts)
         return y.squeeze(2).astype(mx.float32)
 
-    @property
-    def arrays(self) -> list[Array]:
-        return [self._weight]
 
+class Groups(Matrix):
+    """Quants in groups of MLX's modes: "affine" has a step and an offset per group, "mxfp4" and "mxfp8" a power of two per 32,
+    "nvfp4" an E4M3 per 16.
+    """
 
-class Affine:
-    """Quants with one step and offset per 32 weights, as in mx.quantize."""
-
-    def __init__(self, quants: Array, steps: Array, lows: Array, bits: int, half: bool, group: int = GROUP) -> None:
-        self._quants, self._steps, self._lows, self._bits, self._group = quants, steps, lows, bits, group
-        self._type, self._half = steps.dtype if half else mx.float32, half
+    def __init__(self, arrays: list[Array], half: bool, mode: str, bits: int, group: int) -> None:
+        self.arrays, self._how = arrays, {"bits": bits, "group_size": group, "mode": mode}
+        super().__init__(len(arrays[0]), arrays[0].shape[1] * 32 // bits, half)
+        # Half floats end before the scales of floats do.
+        self._type = mx.float32 if not half else arrays[1].dtype if mode == "affine" else mx.bfloat16
         self.narrow = self._type == mx.float16
 
-    def __call__(self, x: Array) -> Array:
-        if len(x) >= MANY and not self._half:
-            step = max(1, PIECE // x.shape[1])
-            return side_by_side(x, (self._decoded(slice(at, at + step)) for at in range(0, len(self._quants), step)))
-        y = mx.quantized_matmul(
-            x.astype(self._type), self._quants, self._steps, self._lows, transpose=True, group_size=self._group, bits=self._bits
-        )
-        return y.astype(mx.float32)
+    def product(self, x: Array) -> Array:
+        return mx.quantized_matmul(x.astype(self._type), *self.arrays, transpose=True, **self._how).astype(mx.float32)
 
-    def _decoded(self, rows: slice) -> Array:
-        ends = (end[rows].astype(mx.float32) for end in (self._steps, self._lows))
-        return mx.dequantize(self._quants[rows], *ends, group_size=self._group, bits=self._bits)
+    def decoded(self, rows: slice) -> Array:
+        quants, *ends = (array[rows] for array in self.arrays)
+        if self._how["mode"] == "affine":
+            ends = [end.astype(mx.float32) for end in ends]
+        return mx.dequantize(quants, *ends, **self._how, dtype=mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        y = mx.gather_qmm(
-            x[:, :, None].astype(self._type),
-            *(picked.of(array) for array in self.arrays),
-            rhs_indices=experts,
-            transpose=True,
-            group_size=self._group,
-            bits=self._bits,
-        )
+        arrays = (picked.of(array) for array in self.arrays)
+        y = mx.gather_qmm(x[:, :, None].astype(self._type), *arrays, rhs_indices=experts, transpose=True, **self._how)
         return y.squeeze(2).astype(mx.float32)
 
-    @property
-    def arrays(self) -> list[Array]:
-        return [self._quants, self._steps, self._lows]
 
-
-class AffineHalves:
+class AffineHalves(Matrix):
     """Groups of 16: the mean of two neighbours' steps, and half their difference with a sign that changes every 16 columns.
 
     w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same quants.
     """
 
-    def __init__(self, mean: Affine, difference: Affine, columns: int) -> None:
+    def __init__(self, mean: Groups, difference: Groups, half: bool) -> None:
+        columns = mean.arrays[1].shape[1] * GROUP
+        super().__init__(len(mean.arrays[0]), columns, half)
         self._mean, self._difference, self.narrow = mean, difference, mean.narrow
         self._sign = mx.array(np.where(np.arange(columns) // (GROUP // 2) % 2, np.float32(-1), np.float32(1)))
+        self.arrays = [*mean.arrays, *difference.arrays[1:], self._sign]
 
-    def __call__(self, x: Array) -> Array:
-        return self._mean(x) + self._difference(x * self._sign)
+    def product(self, x: Array) -> Array:
+        return self._mean.product(x) + self._difference.product(x * self._sign)
+
+    def decoded(self, rows: slice) -> Array:
+        return self._mean.decoded(rows) + self._difference.decoded(rows) * self._sign
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         return self._mean.gathered(x, experts, picked) + self._difference.gathered(x * self._sign, experts, picked)
 
-    @property
-    def arrays(self) -> list[Array]:
-        return [*self._mean.arrays, *self._difference.arrays[1:], self._sign]
 
-
-class Superblocks:
+class Superblocks(Matrix):
     """Groups of 16 whose steps and offsets are numbers of a superblock of 256 times a whole number: d * scale, and -zero * step or
     -dmin * min. They are multiplied out for each product, and the matrix stays about as small as in the file.
     """
 
     def __init__(self, quants: Array, parts: list[Array], zero: int, bits: int, half: bool, step_type: Array) -> None:
-        self._quants, self._parts, self._zero, self._bits, self._half = quants, parts, zero, bits, half
+        super().__init__(len(quants), quants.shape[1] * 32 // bits, half)
+        self.arrays, self._zero, self._bits = [quants, *parts], zero, bits
         self._type, self.narrow = step_type, half and step_type == mx.float16
 
-    def __call__(self, x: Array) -> Array:
-        return self._multiplied_out(self.arrays)(x)
+    def product(self, x: Array) -> Array:
+        return self._multiplied_out(self.arrays).product(x)
+
+    def decoded(self, rows: slice) -> Array:
+        return self._multiplied_out([array[rows] for array in self.arrays]).decoded(slice(None))
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         arrays, rows, n = [picked.of(array) for array in self.arrays], picked.stop - picked.start, experts.size
@@ -167,15 +187,9 @@ class Superblocks:
         quants, d, scales, *mins = arrays
         step = _by_superblock(d, scales)
         low = -_by_superblock(*mins) if mins else step * float(-self._zero)
-        (mean_step, step), (mean_low, low) = _halves(step), _halves(low)
-        mean_step, mean_low, step, low = (end.astype(self._type) for end in (mean_step, mean_low, step, low))
-        mean = Affine(quants, mean_step, mean_low, self._bits, self._half)
-        difference = Affine(quants, step, low, self._bits, self._half)
-        return AffineHalves(mean, difference, quants.shape[-1] * 32 // self._bits)
-
-    @property
-    def arrays(self) -> list[Array]:
-        return [self._quants, *self._parts]
+        ends = [end.astype(self._type) for pair in zip(_halves(step), _halves(low), strict=True) for end in pair]
+        mean, difference = (Groups([quants, *ends[at : at + 2]], self._half, "affine", self._bits, GROUP) for at in (0, 2))
+        return AffineHalves(mean, difference, self._half)
 
 
 def _by_superblock(d: Array, numbers: Array) -> Array:
@@ -187,41 +201,3 @@ def _halves(step: Array) -> tuple[Array, Array]:
     """Steps of 16 elements as mean and half difference of neighbours: s0 = mean + difference, s1 = mean - difference."""
     pair = step.reshape(len(step), -1, 2) * 0.5
     return pair[..., 0] + pair[..., 1], pair[..., 0] - pair[..., 1]
-
-
-class SmallFloats:
-    """Floats in MLX's own modes: "mxfp4" and "mxfp8" with a power of two per 32, "nvfp4" with an E4M3 per 16."""
-
-    narrow = False
-
-    def __init__(self, quants: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
-        self._quants, self._scales, self._mode, (self._bits, self._group) = quants, scales, mode, FLOAT_GROUPS[mode]
-        self._type = mx.bfloat16 if half else mx.float32  # half floats end before the scales do
-
-    def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(
-            x.astype(self._type),
-            self._quants,
-            self._scales,
-            transpose=True,
-            group_size=self._group,
-            bits=self._bits,
-            mode=self._mode,
-        )
-        return y.astype(mx.float32)
-
-    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        y = mx.gather_qmm(
-            x[:, :, None].astype(self._type),
-            *(picked.of(array) for array in self.arrays),
-            rhs_indices=experts,
-            transpose=True,
-            group_size=self._group,
-            bits=self._bits,
-            mode=self._mode,
-        )
-        return y.squeeze(2).astype(mx.float32)
-
-    @property
-    def arrays(self) -> list[Array]:
-        return [self._quants, self._scales]

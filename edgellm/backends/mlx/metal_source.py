@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgellm.backends.mlx.octets import DEFINITIONS, OCTETS, Number, points
+from edgellm.backends.mlx.octets import DEFINITIONS, Number, octets_of, points
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 
 LANES = 32
@@ -35,48 +35,48 @@ if (lane == 0) y[t * ROWS + row] = sum;
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class MetalText:
     """An expression; operators write a longer one."""
 
     text: str
 
-    def _with(self, sign: str, other: Number, swapped: bool = False) -> Text:
+    def _with(self, sign: str, other: Number, swapped: bool = False) -> MetalText:
         left, right = (_text(other), self.text) if swapped else (self.text, _text(other))
-        return Text(f"({left} {sign} {right})")
+        return MetalText(f"({left} {sign} {right})")
 
-    def __add__(self, other: Number) -> Text:
+    def __add__(self, other: Number) -> MetalText:
         return self._with("+", other)
 
-    def __radd__(self, other: Number) -> Text:
+    def __radd__(self, other: Number) -> MetalText:
         return self._with("+", other, True)
 
-    def __sub__(self, other: Number) -> Text:
+    def __sub__(self, other: Number) -> MetalText:
         return self._with("-", other)
 
-    def __rsub__(self, other: Number) -> Text:
+    def __rsub__(self, other: Number) -> MetalText:
         return self._with("-", other, True)
 
-    def __mul__(self, other: Number) -> Text:
+    def __mul__(self, other: Number) -> MetalText:
         return self._with("*", other)
 
-    def __rmul__(self, other: Number) -> Text:
+    def __rmul__(self, other: Number) -> MetalText:
         return self._with("*", other, True)
 
-    def __rshift__(self, other: Number) -> Text:
+    def __rshift__(self, other: Number) -> MetalText:
         return self._with(">>", other)
 
-    def __lshift__(self, other: Number) -> Text:
+    def __lshift__(self, other: Number) -> MetalText:
         return self._with("<<", other)
 
-    def __and__(self, other: Number) -> Text:
+    def __and__(self, other: Number) -> MetalText:
         return self._with("&", other)
 
-    def __or__(self, other: Number) -> Text:
+    def __or__(self, other: Number) -> MetalText:
         return self._with("|", other)
 
 
 def _text(number: Number) -> str:
-    return number.text if isinstance(number, Text) else f"{number}f" if isinstance(number, float) else str(number)
+    return number.text if isinstance(number, MetalText) else f"{number}f" if isinstance(number, float) else str(number)
 
 
 class Writer:
@@ -85,33 +85,33 @@ class Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def named(self, kind: str, value: Number) -> Text:
+    def named(self, kind: str, value: Number) -> MetalText:
         self.lines.append(f"const {kind} n{len(self.lines)} = {_text(value)};")
-        return Text(f"n{len(self.lines) - 1}")
+        return MetalText(f"n{len(self.lines) - 1}")
 
-    def u8(self, at: Number) -> Text:
-        return self.named("uint", Text(f"u8(b, {_text(at)})"))
+    def u8(self, at: Number) -> MetalText:
+        return self.named("uint", MetalText(f"u8(b, {_text(at)})"))
 
-    def u16(self, at: Number) -> Text:
-        return self.named("uint", Text(f"u16(b, {_text(at)})"))
+    def u16(self, at: Number) -> MetalText:
+        return self.named("uint", MetalText(f"u16(b, {_text(at)})"))
 
-    def u32(self, at: Number) -> Text:
-        return self.named("uint", Text(f"u32(b, {_text(at)})"))
+    def u32(self, at: Number) -> MetalText:
+        return self.named("uint", MetalText(f"u32(b, {_text(at)})"))
 
-    def half(self, bits: Number) -> Text:
-        return Text(f"real_of_half({_text(bits)})")
+    def half(self, bits: Number) -> MetalText:
+        return MetalText(f"real_of_half({_text(bits)})")
 
-    def real(self, number: Number) -> Text:
-        return Text(f"real({_text(number)})")
+    def real(self, number: Number) -> MetalText:
+        return MetalText(f"real({_text(number)})")
 
-    def even(self, seven: Number) -> Text:
-        return self.named("uint", Text(f"even({_text(seven)})"))
+    def even(self, seven: Number) -> MetalText:
+        return self.named("uint", MetalText(f"even({_text(seven)})"))
 
 
 def octet_lines(kind: str) -> list[str]:
     """Statements that add octet `o` of block `b`, times the eight numbers at `v`, to `sum`."""
     writer, width = Writer(), points(kind).shape[1]
-    octet = DEFINITIONS[kind][0](writer, Text("o"))
+    octet = DEFINITIONS[kind][0](writer, MetalText("o"))
     step = writer.named("float", octet.step)
     shift = None if octet.shift is None else writer.named("float", octet.shift)
     firsts = [writer.named("uint", width * point) for point in octet.points]
@@ -126,4 +126,4 @@ def octet_lines(kind: str) -> list[str]:
 def source(kind: str) -> str:
     """The body of a kernel with inputs INPUTS, output `y` (T, ROWS), and numbers ROWS, COLUMNS and ROW_BYTES."""
     octet = "\n".join(f"    {line}" for line in octet_lines(kind))
-    return AROUND.format(lanes=LANES, octets=OCTETS, block_bytes=TYPES_BY_NAME[kind].block_bytes, octet=octet)
+    return AROUND.format(lanes=LANES, octets=octets_of(kind), block_bytes=TYPES_BY_NAME[kind].block_bytes, octet=octet)

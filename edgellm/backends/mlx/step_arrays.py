@@ -1,4 +1,4 @@
-"""What one step sees of each memory class, made in NumPy: slots, masks and distances."""
+"""Slots, masks and distances of each memory class in one step, made in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from edgellm.memory.layout import MemoryClass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the tokens of a step see of one memory class: the first `end` slots, all of them where `full` (causally)."""
+    """The slots of one memory class that a step's tokens attend to: the first `end` slots, all of them where `full` (causally where
+    the class is).
+    """
 
     slots: npt.NDArray[np.int32]  # (T,) where keys go
     end: int
@@ -49,4 +51,6 @@ def view(
     slot = np.arange(end, dtype=np.int32)
     age = (slot - first[:, None]) % memory.ring
     mask = np.where(slot < memory.sinks, slot < sinks[:, None], age < length[:, None])
+    if not memory.causal and mask.all():
+        return View(slots, end, True, None, distances)
     return View(slots, end, full, mask, distances)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, cast
@@ -11,10 +12,11 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import StepBatch
+from edgellm.backends.base import StepBatch, StepStopped, never
+from edgellm.backends.mlx.device import one_blas_thread
 from edgellm.backends.mlx.filling import table_rows
-from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Shape, Weights
-from edgellm.backends.mlx.kv_cache import LISTS, STEP, KVCache
+from edgellm.backends.mlx.inputs import Array, Held, Inputs, KVLayer, MlxWeights, StepShape
+from edgellm.backends.mlx.kv_cache import LISTS, STEP, MlxKVCache
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported
@@ -24,15 +26,16 @@ from edgellm.graph import Graph, Node, RopeSpec
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import WeightUse, state_of, weight_uses
-from edgellm.ops._spec import Given
+from edgellm.ops._spec import Given, Patches
 from edgellm.rope import cos_sin, frequencies
 from edgellm.weights import Weight, WeightStore
 
 Floats = npt.NDArray[np.float32]
+Share = tuple[StepShape, list[list[Array]], dict[str, Any]]  # of a conversation in a step: its lists and arrays
 
 
 def _takes_one(node: Node) -> bool:
-    """Whether an op has states, so that it takes one conversation at a time."""
+    """True if an op has states, so that it takes one conversation at a time."""
     spec = DECLARED[node.op]
     return bool(spec.effect) or spec.rows == "S"
 
@@ -41,8 +44,8 @@ def _takes_one(node: Node) -> bool:
 class Part:
     """A conversation's share of a step. `turned`: by how much its sinks' keys are rotated afterwards."""
 
-    state: KVCache
-    shape: Shape
+    state: MlxKVCache
+    shape: StepShape
     turned: int
     arrays: dict[str, Any]
 
@@ -51,11 +54,10 @@ class Walk:
     """A graph with its weights. Nothing of a step is kept here but traces."""
 
     def __init__(
-        self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, kv_type: str, widen: bool, trace: bool
+        self, graph: Graph, store: WeightStore, weights: MlxWeights, layout: MemoryLayout, *, kv_type: str, widen: bool, trace: bool
     ) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
-        (self.output,) = graph.outputs  # its name
-        self._traces: dict[Shape, Callable[..., Any]] = {}
+        self._traces: dict[StepShape, Callable[..., Any]] = {}
         self._layers = [_layer(graph, state, layout, kv_type) for state in range(len(graph.states))]
         self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
         specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
@@ -70,11 +72,13 @@ class Walk:
         self._measures = any(node.attrs.get("max_bias") or node.attrs.get("buckets") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
-    def step(self, batch: StepBatch) -> Callable[[], Floats]:
-        """Begin a step, which renews the states of its conversations. What is returned waits for the logits (R, n_vocab) f32, newly
-        allocated.
+    def step(self, batch: StepBatch, stop: Callable[[], bool] = never) -> Callable[[], dict[str, Floats]]:
+        """Begin a step, which renews the states of its conversations. What is returned waits for the outputs by name, such as
+        logits (R, n_vocab) f32, newly allocated; none where no rows are wanted.
+
+        A step of an encoder is computed layer by layer. Raises StepStopped where `stop()` is true after one of them.
         """
-        traced = self._trace and len(batch.tokens) == 1
+        traced = self._trace and len(batch.tokens) == 1 and batch.patches is None
         parts = [self._part(segment, traced) for segment in batch.split()]
         common = {
             "embedded": [mx.array(rows(batch)) for rows in self._tables.values()],
@@ -82,23 +86,27 @@ class Walk:
             "given": _dense(batch.given),
             "output_rows": mx.array(batch.output_rows),
         }
-        states = [array for part in parts for array in part.state.arrays]
         try:
-            logits = self._run(parts, common, traced)
+            if traced:
+                (part,) = parts
+                outputs, part.state.lists = self._traced(part.shape)(part.state.lists, part.arrays, common)
+            else:
+                with one_blas_thread() if self._widen else nullcontext():
+                    outputs = self.evaluate([(part.shape, part.state.lists, part.arrays) for part in parts], common, batch, stop)
             states = [array for part in parts for array in part.state.arrays]
-            waits = logits is None or not all(part.shape.single for part in parts)  # chunks one by one: they are large
-            (mx.eval if waits else mx.async_eval)(states if logits is None else [logits, *states])
+            waits = not outputs or not all(part.shape.single for part in parts)  # chunks one by one: they are large
+            (mx.eval if waits else mx.async_eval)([*outputs.values(), *states])
             for part in parts:
                 part.state.turned = part.turned
         except BaseException:
-            mx.eval(states)  # what is not computed here could not be by another thread
+            mx.eval([part.state.arrays for part in parts])  # what is not computed here could not be by another thread
             raise
-        return lambda: np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+        return lambda: {name: np.array(rows) for name, rows in outputs.items()}
 
     def _part(self, step: StepBatch, traced: bool) -> Part:
-        """What a step of one conversation, or a segment of a step, brings of its own."""
+        """The inputs of one conversation: a step of it alone, or its segment of a shared step."""
         n, state = len(step.tokens), step.segments[0].state
-        assert isinstance(state, KVCache)
+        assert isinstance(state, MlxKVCache)
         views = [
             view(spans, step.positions, memory, STEP if traced else 1, measured=self._measures)
             for spans, memory in zip(step.spans, self._layout.classes, strict=True)
@@ -107,15 +115,15 @@ class Walk:
         beyond = bool(behind.any())
         turn = state.turned if beyond and n > 1 else int(behind[0])
         kept = tuple(np.flatnonzero(np.diff(step.state_slots[:, 1], append=-1)).tolist())  # where the slot changes after it
-        shape = Shape(
+        shape = StepShape(
             tuple(one.end for one in views),
             tuple(one.mask is not None for one in views),
             beyond,
             turn != state.turned,
             n == 1,
-            int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
+            int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()) if step.spans else 0,
             n,
-            -1 if len(step.output_rows) == n else len(step.output_rows),
+            -1 if len(step.output_rows) == n and step.patches is None else len(step.output_rows),
             kept,
             step.given is not None,
         )
@@ -143,14 +151,7 @@ class Walk:
         """A rotation alone: keys have had their magnitude."""
         return cos_sin(replace(spec, temperature=None), np.array([by]), self._turning[spec][0], 1.0)
 
-    def _run(self, parts: Sequence[Part], common: dict[str, Any], traced: bool) -> Array | None:
-        if not traced:
-            return self.evaluate([(part.shape, part.state.lists, part.arrays) for part in parts], common)
-        (part,) = parts
-        logits, part.state.lists = self._traced(part.shape)(part.state.lists, part.arrays, common)
-        return logits
-
-    def _traced(self, shape: Shape) -> Callable[..., Any]:
+    def _traced(self, shape: StepShape) -> Callable[..., Any]:
         """`evaluate` as a function of arrays alone, which MLX fuses and keeps."""
         if shape not in self._traces:
 
@@ -161,16 +162,41 @@ class Walk:
             self._traces[shape] = mx.compile(whole)
         return self._traces[shape]
 
-    def evaluate(self, parts: Sequence[tuple[Shape, list[list[Array]], dict[str, Any]]], common: dict[str, Any]) -> Array | None:
-        """The graph over one step; the lists of its conversations are renewed in place. None where no logits are wanted.
+    def evaluate(
+        self, parts: Sequence[Share], common: dict[str, Any], batch: StepBatch | None = None, stop: Callable[[], bool] = never
+    ) -> dict[str, Array]:
+        """The graph over one step; the lists of its conversations are renewed in place. {} where no rows are wanted.
 
-        All rows go through each op together, but for ops with states: those take one conversation after the other.
+        All rows go through each op together, but for ops with states: those take one conversation after the other. `batch`: the
+        step, where it is not traced.
         """
         held = [[Held(*each) for each in zip(*lists, strict=True)] for _, lists, _ in parts]
-        own = [self._inputs(shape, arrays, one, common) for (shape, _, arrays), one in zip(parts, held, strict=True)]
+        for _, lists, _ in parts:
+            for each in lists:
+                each.clear()  # MLX writes in place what nothing else refers to
+        try:
+            done = self._values(parts, held, common, batch, stop)
+        finally:
+            for (_, lists, _), one in zip(parts, held, strict=True):
+                for each, name in zip(lists, LISTS, strict=True):
+                    each[:] = [getattr(layer, name) for layer in one]
+        return {name: done[value] for name, value in self._graph.outputs.items() if done[value] is not None}
+
+    def _values(
+        self,
+        parts: Sequence[Share],
+        held: list[list[Held]],
+        common: dict[str, Any],
+        batch: StepBatch | None,
+        stop: Callable[[], bool],
+    ) -> list[Any]:  # Any: arrays, and None where nobody wants a value
+        """The values of all nodes. Those of a single token are begun by MLX while the next ones are added."""
+        patches = None if batch is None else batch.patches
+        begins = batch is not None and len(batch.tokens) == 1
+        own = [self._inputs(shape, arrays, one, common, patches) for (shape, _, arrays), one in zip(parts, held, strict=True)]
         rows = _Rows([shape for shape, _, _ in parts])
         step = own[0] if len(own) == 1 else replace(own[0], output_rows=None if rows.all_wanted else common["output_rows"])
-        done: list[Any] = []  # Any: arrays, and None where nobody wants a value
+        done: list[Any] = []
         for node in self._graph.nodes:
             if node.rows == "R" and not rows.total["R"]:
                 done.append(None)
@@ -178,6 +204,12 @@ class Walk:
             x = [done[value] for value in node.inputs]
             if len(own) == 1 or not _takes_one(node):
                 done.append(OPS[node.op](self._weights, step, node, x))
+                if DECLARED[node.op].effect != "read":
+                    continue
+                if batch is not None and patches is not None:
+                    _pause(batch, len(done) / len(self._graph.nodes), done[-1], stop)
+                elif begins:
+                    mx.async_eval(done[-1])
                 continue
             found = []
             for index, inputs in enumerate(own):
@@ -185,17 +217,17 @@ class Walk:
                     mine = [a[rows.of(self._graph.nodes[value].rows, index)] for a, value in zip(x, node.inputs, strict=True)]
                     found.append(OPS[node.op](self._weights, inputs, node, mine))
             done.append(None if found[0] is None else mx.concatenate(found))
-        for (_, lists, _), one in zip(parts, held, strict=True):
-            for each, name in zip(lists, LISTS, strict=True):
-                each[:] = [getattr(layer, name) for layer in one]
-        return done[self._graph.outputs[self.output]]
+        return done
 
-    def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held], common: dict[str, Any]) -> Inputs:
+    def _inputs(
+        self, shape: StepShape, arrays: dict[str, Any], held: list[Held], common: dict[str, Any], patches: Patches | None
+    ) -> Inputs:
         masks = iter(arrays["masks"])
         return Inputs(
             shape=shape,
             embedded=dict(zip(self._tables, common["embedded"], strict=True)),
             tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, common["tables"], strict=True)},
+            patches=patches,
             given=common["given"],
             output_rows=None if shape.n_outputs < 0 else arrays["output_rows"],
             layers=self._layers,
@@ -210,10 +242,19 @@ class Walk:
         )
 
 
+def _pause(batch: StepBatch, share: float, value: Array, stop: Callable[[], bool]) -> None:
+    """Computes a part of an encoder's step. Raises StepStopped."""
+    if stop():
+        raise StepStopped
+    mx.eval(value)
+    if batch.advanced is not None:
+        batch.advanced(share)
+
+
 class _Rows:
     """Which rows of a step's values belong to which conversation: tokens T, wanted ones R, one per segment S."""
 
-    def __init__(self, shapes: Sequence[Shape]) -> None:
+    def __init__(self, shapes: Sequence[StepShape]) -> None:
         counts = {
             "T": [s.n for s in shapes],
             "R": [s.n if s.n_outputs < 0 else s.n_outputs for s in shapes],
@@ -238,7 +279,7 @@ def _dense(given: Given | None) -> list[Array]:
     return [mx.array(mine[:, None]), mx.array(rows)]
 
 
-def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Layer | None:
+def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> KVLayer | None:
     of = layout.layer_class[state]
     if of == RECURRENT:
         return None
@@ -248,14 +289,14 @@ def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Laye
         if DECLARED[node.op].effect in ("write", "read") and state_of(graph, index) == state
     }
     spec = specs.pop() if len(specs) == 1 else None
-    return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None, kv_type)
+    return KVLayer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None, kv_type)
 
 
 def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:
     """The tables of which rows are looked up, and by what."""
     for index, node in enumerate(graph.nodes):
         for use in weight_uses(graph, index):
-            if use.role == "table":
+            if use.role == "table" and "source" in node.attrs:
                 yield use, cast(str, node.attrs["source"])
 
 

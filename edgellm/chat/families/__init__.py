@@ -64,7 +64,7 @@ __all__ = [
 
 CALL_SPACE = r"CALL_SPACE: /[ \t\r\n]{1,9}/"  # between a call and its closer
 MORE_CALLS = re.compile(r" \([^()]*\bcall\)\*|(?<=\bcall)\+")  # in the body of a block
-# The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
+# The first that matches is used: those with more marks come first. Hermes is what most other models are trained on.
 FORMATS = (
     dsml.FORMAT,
     dsml.V4_FORMAT,

@@ -1,4 +1,4 @@
-"""What a family's format of tool calls consists of, as data, and the parts of grammars (Lark) that formats share."""
+"""A family's format of tool calls as data, and the parts of grammars (Lark) that formats share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANY_TEXT = "TEXT: /(.|\\n)*/"
 
 
 def counted(signs: str, each: int) -> Callable[[str], int]:
-    """What a try to parse a block costs, in characters that the JSON module reads: each of some signs as many as `each`."""
+    """The cost of a try to parse a block, in characters that the JSON module reads: each of some signs as many as `each`."""
     return lambda body: len(body) + each * sum(map(body.count, signs))
 
 
@@ -75,7 +75,7 @@ class Format:
     markers: tuple[str, ...] = ()  # control tokens that the parser must see
     unseen: tuple[str, ...] = ()  # those of its openers that it need not see
     body: Callable[[Sequence[Tool], Mark], str] = nothing
-    bare_texts: bool = False  # arguments may be texts without quotes
+    values: tuple[str, str] | None = None  # where texts stand without quotes: what leads to a value (an expression), what ends it
     whole_body: bool = False  # the body has the opener in it
     starts: str = ""  # how a call begins, with its tool's name for {}, where the answer begins with it
     answers: tuple[tuple[str, str], ...] = ()  # control tokens that the text around calls may stand between

@@ -19,7 +19,7 @@ def headed(
     call: Callable[[re.Match[str], dict[str, Any], int], Found],
     tail: str = "",
 ) -> list[Found]:
-    """What `call` makes of each head, its arguments, and the number of calls before it.
+    """The results of `call` for each head, its arguments, and the number of calls before it.
 
     `begun`: the beginning of a head, with which a block may be cut. Raises ValueError where something else stands between, Cut.
     """

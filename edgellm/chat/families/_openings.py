@@ -16,7 +16,7 @@ SPACE = re.compile(r"\s+")
 
 
 class Opening(NamedTuple):
-    """Where a block begins in a text, and in which format; `opener` is empty for one that is told by its form."""
+    """Where a block begins in a text, and in which format; `opener` is empty for one that is recognised by its form."""
 
     at: int
     opener: str
@@ -68,7 +68,8 @@ class Openings:
             if (at := text.find(opener)) >= 0 and not (format.at_start and (thinking or begun or text[:at].strip()))
         ]
         if not thinking:
-            places += [Opening(at, "", format) for at, format in self._on_lines(text, mid_line) if format is not None]
+            end = min((place.at for place in places), default=len(text))
+            places += [Opening(at, "", format) for at, format in self._on_lines(text, mid_line, end) if format is not None]
         return min(places, key=lambda place: (place.at, -len(place.opener)), default=None)
 
     def kept(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False) -> int:
@@ -81,13 +82,13 @@ class Openings:
             else:
                 keep = max(keep, next((n for n in range(min(len(opener) - 1, len(text)), 0, -1) if text.endswith(opener[:n])), 0))
         if not thinking:
-            keep = max([keep, *(len(text) - at for at, format in self._on_lines(text, mid_line) if format is None)])
+            keep = max([keep, *(len(text) - at for at, format in self._on_lines(text, mid_line, len(text)) if format is None)])
         return keep
 
-    def _on_lines(self, text: str, mid_line: bool) -> list[tuple[int, Format | None]]:
-        """Where lines begin with the form of a call, or (None) may do so."""
+    def _on_lines(self, text: str, mid_line: bool, end: int) -> list[tuple[int, Format | None]]:
+        """Where lines before `end` begin with the form of a call, or (None) may do so."""
         found: list[tuple[int, Format | None]] = []
-        for line in LINE.finditer(text) if self._forms else ():
+        for line in LINE.finditer(text, 0, end) if self._forms else ():
             if line.start() == 0 and mid_line:
                 continue
             begun = SPACE.sub("", text[line.end() : line.end() + 4 * self._longest])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple  # Any: JSON
 
 from edgellm.chat.families._reading import DECODER, skipped
-from edgellm.chat.tools import Tool
+from edgellm.chat.tools import Tool, json_of
 
 HEAD = re.compile(
     r'[\s\[{]*(?:"(?:type|tool_call_id)"\s*:\s*"[^"]*"\s*,\s*)?"(?:tool_)?name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
@@ -18,23 +18,41 @@ ENDING_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
 
 
 class Partial(NamedTuple):
-    """A call as far as it is written: the arguments that are complete, and a text that is not."""
+    """A call as far as it is written: the arguments that are complete, and a text that is not. `closed`: there are no others."""
 
     name: str
     arguments: dict[str, Any]
     unfinished: tuple[str, str] | None = None
+    closed: bool = False
 
     @property
     def json(self) -> str:
         """How the JSON of the arguments begins."""
-        text = json.dumps(self.arguments, ensure_ascii=False)[:-1]
+        text = json_of(self.arguments)
+        if self.closed:
+            return text
+        text = text[:-1]
         if self.unfinished is None:
             return text
-        key, value = (json.dumps(each, ensure_ascii=False) for each in self.unfinished)
-        return f"{text}{', ' if self.arguments else ''}{key}: {value[:-1]}"
+        key, value = self.unfinished
+        value = value[: len(value) - ("\ud800" <= value[-1:] < "\udc00")]  # the other half of a pair may follow
+        return f"{text}{', ' if self.arguments else ''}{json_of({key: value})[1:-2]}"
+
+    def rest(self, text: str) -> str:
+        """The text behind `json` that makes both the arguments whose JSON is `text`: where a name came twice, all of them again."""
+        if text.startswith(self.json) or self.closed:
+            return text[len(self.json) :] if text.startswith(self.json) else ""
+        ended = '"' if self.unfinished is not None else ""
+        return f"{ended}{', ' if self.arguments or self.unfinished else ''}{text[1:]}"
 
 
 Read = Callable[[str, Sequence[Tool]], Partial | None]
+
+
+def unended(text: str, end: str) -> str:
+    """A text that is being written, without what may begin the mark that ends it."""
+    kept = next((n for n in range(min(len(end) - 1, len(text)), 0, -1) if text.endswith(end[:n])), 0)
+    return text[: len(text) - kept]
 
 
 def of_json(block: str, tools: Sequence[Tool]) -> Partial | None:
@@ -54,11 +72,14 @@ def arguments_of(name: str, block: str, at: int) -> Partial | None:
     try:
         while True:
             key, at = DECODER.raw_decode(block, skipped(block, at))
-            at = skipped(block, skipped(block, at) + 1)  # behind the colon
+            at = skipped(block, at)
+            if not isinstance(key, str) or block[at : at + 1] != ":":
+                break
+            at = skipped(block, at + 1)
             try:
                 value, end = DECODER.raw_decode(block, at)
             except ValueError:
-                if block[at : at + 1] == '"' and isinstance(key, str):
+                if block[at : at + 1] == '"':
                     unfinished = key, json.loads(ENDING_ESCAPE.sub("", block[at:]) + '"', strict=False)
                 break
             if end == len(block):  # a number may go on

@@ -9,7 +9,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.tools import Call, ToolCall
 
-DECODER = json.JSONDecoder()
+DECODER = json.JSONDecoder(strict=False)  # models write new lines in texts as they are
 SPACE = re.compile(r"\s*")
 UNFINISHED = re.compile(  # a number, a word or an escape that may go on, or nothing
     r"\\\w{0,5}|u?[0-9a-fA-F]{0,4}|[-+.\deE]{0,9}|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|N(?:a)?|-?I\w{0,8}"
@@ -18,11 +18,20 @@ UNFINISHED = re.compile(  # a number, a word or an escape that may go on, or not
 
 class Cut(ValueError):
     """A block that ends within a call, which begins at `at`; `calls` come before it. `needs`: a text without which what follows the
-    block cannot complete it. `broken`: something is there that belongs to no call."""
+    block cannot complete it. `broken`: something is there that belongs to no call. `begun`: the argument that is cut, its name and
+    its text so far, where that is certain."""
 
-    def __init__(self, calls: Iterable[Call | ToolCall] = (), at: int = 0, needs: str = "", *, broken: bool = False) -> None:
+    def __init__(
+        self,
+        calls: Iterable[Call | ToolCall] = (),
+        at: int = 0,
+        needs: str = "",
+        *,
+        broken: bool = False,
+        begun: tuple[str, str] | None = None,
+    ) -> None:
         super().__init__("ends within a call")
-        self.calls, self.at, self.needs, self.broken = calls, at, needs, broken
+        self.calls, self.at, self.needs, self.broken, self.begun = calls, at, needs, broken, begun
 
 
 def decoded(block: str, at: int, calls: Sequence[Call | ToolCall] = (), begins: int | None = None) -> tuple[Any, int]:

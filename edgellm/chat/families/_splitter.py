@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgellm.chat.families._format import Format, Segment, plain
+from edgellm.chat.families._format import Format, Partials, Segment, plain
 from edgellm.chat.families._openings import Openings, ways
+from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut
-from edgellm.chat.tools import Call, CallDelta, Tool, ToolCall, is_finite
+from edgellm.chat.schemas import variants
+from edgellm.chat.tools import Call, CallDelta, Tool, ToolCall, is_finite, json_of
 
 MAX_BROKEN = 20_000_000  # what blocks that were no calls may cost, before an answer is text
 MAX_ENDS = 500  # of calls without a closer
@@ -37,7 +39,7 @@ class CallSplitter:
         self._broken = 0  # what it cost to parse blocks that were no calls
         self._found: list[Segment] = []
         self._calls = 0  # that were returned
-        self._begun_call: tuple[str, str] | None = None  # id and the arguments of a call that is returned while it is written
+        self._begun_calls: list[tuple[str, Partial | None]] = []  # ids and what was returned of the block's calls
         self._looked = 0  # at so many characters of its block
 
     def restart(self) -> None:
@@ -49,7 +51,7 @@ class CallSplitter:
         return _apart(self.segments(text))
 
     def flush(self) -> tuple[str, list[ToolCall]]:
-        """What is left at the end of the answer; of a block that is cut, the calls before the one that is."""
+        """The rest at the end of the answer; of a block that is cut, the calls before the one that is."""
         return _apart(self.rest())
 
     def segments(self, text: str) -> list[Segment]:
@@ -64,22 +66,53 @@ class CallSplitter:
         return found
 
     def _report_begun(self) -> None:
-        """What is new of the call that is being written."""
+        """The new parts of the calls that are being written."""
         block, read = self._block, self._format.partial
         if block is None or read is None or len(block) < self._looked + max(1, self._looked // 64):
             return
         self._looked = len(block)
-        in_body = self._format.whole_body
-        partial = read(block if in_body else block[len(self._opener) :], self._tools)
-        if partial is None or all(tool.name != partial.name for tool in self._tools):
+        try:
+            for k, partial in enumerate(self._written(block, read)):
+                self._report(k, partial)
+        except (ValueError, RecursionError):  # JSON that is none
             return
-        number, reported = self._begun_call or (uuid.uuid4().hex[:9], "")
-        text = partial.json
-        if not text.startswith(reported):
+
+    def _written(self, block: str, read: Partials) -> Iterator[Partial]:
+        """The calls of a block that is being written: those that are complete, and the one that is not."""
+        body = block[len(self._opener) :]
+        first = read(block if self._format.whole_body else body, self._tools)
+        if first is None:
             return
-        if self._begun_call is None or len(text) > len(reported):
-            self._found.append(CallDelta(self._calls, number, partial.name, text[len(reported) :]))
-            self._begun_call = number, text
+        before = self._begun_calls[0][1] if self._begun_calls else None
+        if before is None or not (before.closed or before.json == first.json):
+            yield first  # the others are looked for where nothing is new of it
+            return
+        try:
+            self._format.parse(block if self._format.keeps_opener else body, self._tools)
+        except Cut as cut:
+            complete, at = [*cut.calls], cut.at
+        except (ValueError, RecursionError):
+            complete, at = [], 0
+        else:
+            complete, at = [], 0  # the block ends here, or it is none
+        for call in complete:
+            settled = all(len(variants(tool.name, tool.parameters)) == 1 for tool in self._tools if tool.name == call.name)
+            yield Partial(call.name, dict(call.arguments), closed=settled)
+        rest = (block if self._format.keeps_opener else body)[at:]
+        if partial := read(rest, self._tools) if complete else first:
+            yield partial
+
+    def _report(self, k: int, partial: Partial) -> None:
+        """A delta with the new part of the k-th call of the block."""
+        if all(tool.name != partial.name for tool in self._tools):
+            raise ValueError("is no tool")
+        if k == len(self._begun_calls):
+            self._begun_calls.append((uuid.uuid4().hex[:9], None))
+        number, before = self._begun_calls[k]
+        text, reported = partial.json, before.json if before is not None else ""
+        if text.startswith(reported) and len(text) > len(reported):
+            self._found.append(CallDelta(self._calls + k, number, partial.name, text[len(reported) :]))
+            self._begun_calls[k] = number, partial
 
     def rest(self) -> list[Segment]:
         """As `flush`, in their order."""
@@ -124,13 +157,14 @@ class CallSplitter:
             self._called(found)
 
     def _called(self, calls: Sequence[ToolCall]) -> None:
-        begun, self._begun_call, self._looked = self._begun_call, None, 0
+        begun, self._begun_calls, self._looked = self._begun_calls, [], 0
         for k, call in enumerate(calls):
-            text, reported = json.dumps(call.arguments, ensure_ascii=False), begun[1] if begun is not None and k == 0 else ""
-            if text.startswith(reported):
-                self._found.append(CallDelta(self._calls, call.id, call.name, text[len(reported) :]))
+            before = begun[k][1] if k < len(begun) else None
+            text = json_of(call.arguments)
+            if rest := before.rest(text) if before is not None else text:
+                self._found.append(CallDelta(self._calls + k, call.id, call.name, rest))
             self._found.append(call)
-            self._calls += 1
+        self._calls += max(len(calls), len(begun))  # some that were begun are none in the end
         if calls:
             self._after, self._line = self._format.follows, ""
 
@@ -172,7 +206,7 @@ class CallSplitter:
         where = {"begun": self._begun, "mid_line": bool(self._line.strip()), "thinking": self.thinking}
         held, opening = self._held, self._openings.find(self._held, **where)
         if opening is not None:
-            self._opener, self._format, self._begun_call, self._looked = opening.opener, opening.format, None, 0
+            self._opener, self._format, self._begun_calls, self._looked = opening.opener, opening.format, [], 0
             self._block, self._held, self._tried, self._needs = held[opening.at :], "", len(self._opener), ""
             self._say(held[: opening.at])
             return
@@ -234,16 +268,20 @@ class CallSplitter:
         self._broken += self._format.cost(body)
         return found
 
+    def _named(self, name: str) -> str:
+        """A tool's name without the prefix that models of other formats put before it."""
+        known, bare = {tool.name for tool in self._tools}, name.removeprefix("functions.")
+        return bare if name not in known and bare in known else name
+
     def _identified(self, calls: Sequence[Call | ToolCall]) -> list[ToolCall]:
         """With ids that no other call of the answer has; none where one has a number that JSON cannot have."""
         if not all(is_finite(call.arguments) for call in calls):
             return []
         found = list[ToolCall]()
         for call in calls:
-            if self._begun_call is not None and not found:
-                call = ToolCall(call.name, call.arguments, self._begun_call[0])
-            elif not isinstance(call, ToolCall) or call.id in self._ids:
-                call = ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9])
+            given = call.id if isinstance(call, ToolCall) and call.id not in self._ids else uuid.uuid4().hex[:9]
+            begun = self._begun_calls[len(found)][0] if len(found) < len(self._begun_calls) else given
+            call = ToolCall(self._named(call.name), json.loads(json_of(call.arguments)), begun)
             self._ids.add(call.id)
             found.append(call)
         return found

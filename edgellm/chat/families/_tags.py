@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any  # Any: JSON
 
 from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal, marked
-from edgellm.chat.families._partial import Partial
+from edgellm.chat.families._partial import Partial, unended
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._texts import ANY, escaped, number_terminal, text_terminal
 from edgellm.chat.families.pythonic import value_of
@@ -39,11 +39,12 @@ class _Reading:
     unsure: bool = False  # JSON is cut, which may be another value when there is more of it
     given: set[str] | None = None  # names of arguments
     last: bool = False  # nothing follows the block: a value may end with its call
+    partial: bool = False  # more follows: what is read must not depend on it
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What stands around names, as {}, and around values. The model may write other white space between tags."""
+    """The tags around names, as {}, and around values. The model may write other white space between tags."""
 
     call: str
     key: str  # to the value
@@ -51,6 +52,7 @@ class Tags:
     end: str = ""  # of a call
     before: str = "\n"  # the first call of a block
     several: bool = False  # calls in a block
+    closer: str = ""  # of a block whose calls have no end of their own
 
     def parse_last(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
         """As `parse`, of a block that nothing follows: the tag behind its last value may be missing."""
@@ -58,7 +60,8 @@ class Tags:
 
     def parse(self, block: str, tools: Sequence[Tool], *, last: bool = False) -> list[Call] | None:
         """Values are texts where the schema says so, else JSON. A tag that ends a value may be missing before the next key."""
-        calls, at, size, doubt = list[Call](), 0, len(block.rstrip()), None
+        calls, at, doubt = list[Call](), 0, None
+        size = len((block.rstrip().removesuffix(self.closer) if last else block).rstrip())
         reading = _Reading(block, tools, last=last)
         while not calls or (self.several and at < size):
             begins = skipped(block, at)
@@ -85,9 +88,12 @@ class Tags:
         if head is None or (self.call == "{}" and "<" not in block):
             return None
         name = head[1].strip()
-        reading, arguments = _Reading(block, tools), dict[str, Any]()
+        reading, arguments = _Reading(block, tools, partial=True), dict[str, Any]()
         with suppress(ValueError, RecursionError):
-            self._arguments(reading, head.end(), name, arguments)
+            try:
+                self._arguments(reading, head.end(), name, arguments)
+            except Cut as cut:
+                return Partial(name, arguments, cut.begun)
         return Partial(name, arguments)
 
     def _call_at(self, reading: _Reading, at: int) -> tuple[Call, int] | None:
@@ -123,7 +129,13 @@ class Tags:
             schema: Any = next((each[argument] for each in known if argument in each), None)
             allowed = None if schema in (None, True) else argument_of(schema, within)  # True: named in required alone
             others = {each for properties in known for each in properties} - set(arguments) - {argument}
-            arguments[argument], at = self._value(reading, key.end(), allowed, others)
+            if reading.partial and any(each[argument] != schema for each in known if argument in each):
+                raise Cut
+            try:
+                value, behind = self._value(reading, key.end(), allowed, others)
+            except Cut as cut:
+                raise Cut(needs=cut.needs, begun=cut.begun and (argument, cut.begun[1])) from None
+            arguments[argument], at = value, behind
         return arguments, at
 
     def _value(self, reading: _Reading, at: int, allowed: Argument | None, others: set[str]) -> tuple[Any, int]:
@@ -142,6 +154,8 @@ class Tags:
             try:
                 value, end = decoded(block, start)
             except Cut:
+                if reading.partial:
+                    raise
                 reading.unsure = True
             except ValueError:
                 pass
@@ -149,12 +163,19 @@ class Tags:
                 if match := self._close.match(block, end):
                     return value, match.end()
                 following = skipped(block, end)
-                if self.end and not is_text and (self._key.match(block, following) or self._end.match(block, following)):
+                if self._last and not is_text and self._follows(reading, following):
                     return value, following
                 reading.unsure |= UNFINISHED.fullmatch(block, end) is not None
-        if is_text and allowed is not None and (named := self._one_of(block, at, allowed)):
+                if reading.partial and reading.unsure:
+                    raise Cut
+        if is_text and allowed is not None and (named := self._one_of(reading, at, allowed)):
             return named
-        end, after = self._text_end(reading, at, others)
+        try:
+            end, after = self._text_end(reading, at, others)
+        except Cut as cut:
+            certain = allowed is not None and not allowed.others and not any("enum" in each for each in allowed.texts)
+            begun = self._begun(block[at:]) if reading.partial and cut.needs and certain else None
+            raise Cut(needs=cut.needs, begun=None if begun is None else ("", begun)) from None
         text = self._stripped(block[at:end])
         if allowed is None or not is_text:
             return _untyped(text), after
@@ -166,8 +187,9 @@ class Tags:
             return LITERALS[word], after
         return text, after
 
-    def _one_of(self, block: str, at: int, allowed: Argument) -> tuple[str, int] | None:
+    def _one_of(self, reading: _Reading, at: int, allowed: Argument) -> tuple[str, int] | None:
         """The text of an enum that stands there, and where it ends, before a tag: its own, the next key or the end of the call."""
+        block = reading.block
         at += self._lines and block.startswith("\n", at)
         for value in sorted((value for text in allowed.texts for value in text.get("enum", ())), key=len, reverse=True):
             if block.startswith(value, at):
@@ -175,23 +197,46 @@ class Tags:
                 if match := self._close.match(block, end):
                     return value, match.end()
                 following = skipped(block, end)
-                if self.end and (self._key.match(block, following) or self._end.match(block, following)):
+                if self._last and self._follows(reading, following):
                     return value, following
         return None
+
+    def _follows(self, reading: _Reading, at: int) -> bool:
+        """True where a key stands, or the end of the call."""
+        if self._key.match(reading.block, at):
+            return True
+        if self.end:
+            return self._end.match(reading.block, at) is not None
+        return not reading.partial and (at == len(reading.block) or reading.block.startswith(self.closer, at))
 
     def _text_end(self, reading: _Reading, at: int, others: set[str]) -> tuple[int, int]:
         """Where a text ends, and what comes behind it begins. Raises Cut."""
         block = reading.block
         end = block.find(self._bare_close, at)
-        if self.end and others:  # the tag is missing where the only mention of another argument comes first
+        if self._last and others:  # the tag is missing where the only mention of another argument comes first
             for key in self._key.finditer(block, at, end if end >= 0 else len(block)):
-                if key[1].strip() in others and block.count(key[0].rstrip()) == 1 and block[key.start() - 1] == "\n":
-                    return key.start() - (not self._lines), key.start()
-        if end < 0 and reading.last and self.end and (end := block.rfind(self.end.strip(), at)) >= 0:
+                begins = not self.end or block[key.start() - 1] == "\n"
+                if key[1].strip() in others and block.count(key[0].rstrip()) == 1 and begins:
+                    if reading.partial:
+                        raise Cut
+                    return key.start() - (not self._lines and block[key.start() - 1] == "\n"), key.start()
+        if end < 0 and reading.last and self._last and (end := block.rfind(self._last, at)) >= 0:
             return end - (not self._lines and block[end - 1] == "\n"), end
         if end < 0:
             raise Cut(needs=self._bare_close)
         return end, end + len(self._bare_close)
+
+    def _begun(self, text: str) -> str | None:
+        """As much of a text that is being written as stays, whatever follows."""
+        if not self._lines and text.startswith("\n"):
+            return None
+        text = text.removeprefix("\n")
+        for mark in filter(None, (self._last, self._bare_close)):
+            text = unended(text.partition(mark)[0], mark)
+        before, new_line, line = text.rpartition("\n")
+        if (new_line and not line) or ((new_line or self._lines) and line[:1] == "<"):  # the tag may be missing
+            return before
+        return unended(text, self.key.partition("{}")[0]) if not self.end else text
 
     def _stripped(self, text: str) -> str:
         """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
@@ -200,7 +245,7 @@ class Tags:
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "\n" else text
 
     def _is_bare(self, schema: Schema) -> bool:
-        """Whether the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
+        """True if the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
         if "enum" not in schema:
             return self._terminal(schema) is not None
         return all(
@@ -230,7 +275,7 @@ class Tags:
             for name, schema in arguments["properties"].items()
         ]
         end = _marked(self.end.strip(), mark)
-        cut = self._cut(terminals) if end else ""
+        cut = self._cut(terminals) if self._last and _marked(self._last, mark) == literal(self._last) else ""
         cuts = [
             f"{keys[name]} {cut}" if self._is_free(argument_of(schema, tool.parameters)) else ""
             for name, schema in arguments["properties"].items()
@@ -239,13 +284,18 @@ class Tags:
         rules += more
         return f"({head} {inner})".replace("  ", " ")
 
+    @property
+    def values(self) -> tuple[str, str]:
+        """See `Format.values`."""
+        return self._key.pattern, self._bare_close
+
     def _is_free(self, allowed: Argument) -> bool:
-        """Whether an argument may be any text."""
+        """True if an argument may be any text."""
         return any(not set(text) - {"type"} for text in allowed.texts) and not any("enum" in text for text in allowed.texts)
 
     def _cut(self, terminals: dict[str, str]) -> str:
         """A text that is not ended before its call ends, and what follows."""
-        without, end = escaped(self._bare_close), escaped(self.end.strip())
+        without, end = escaped(self._bare_close), escaped(self._last)
         terminal = f"(/{ANY}/ & ~/{ANY}{without}{ANY}/ & /{ANY}{end}{ANY}/)"
         return terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
 
@@ -276,7 +326,7 @@ class Tags:
 
     def _optional(self, mark: Mark) -> str:
         """The tag behind a value that is no text, which may be missing."""
-        if not self.end:
+        if not self.end:  # a call would be complete behind each digit
             return _marked(self.close, mark)
         tag = _marked(self.close.removeprefix("\n"), mark)
         return f'"\\n" ({tag})?' if self._lines else f'({tag} | "\\n")?'
@@ -289,6 +339,11 @@ class Tags:
     @cached_property
     def _lines(self) -> bool:
         return self.close.startswith("\n")
+
+    @cached_property
+    def _last(self) -> str:
+        """The mark behind the last value."""
+        return self.end.strip() or self.closer
 
     @cached_property
     def _bare_close(self) -> str:

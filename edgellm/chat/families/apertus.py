@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Format, Mark, arguments, literal
+from edgellm.chat.families._format import Format, Mark, arguments, literal, named
 from edgellm.chat.families._lists import listed, parse_one
+from edgellm.chat.families._partial import headed
 from edgellm.chat.tools import Call, Tool
 
 
@@ -37,4 +38,5 @@ FORMAT = Format(
     body=body,
     first="[{",
     ends=("]",),
+    partial=headed(lambda tools: rf'\s*\[?\s*\{{\s*"({named(tools)})"\s*:\s*'),
 )

@@ -1,4 +1,4 @@
-"""Calls of DeepSeek V3.2 and V4 in DSML: tags with a mark of their own, and an attribute that tells texts from JSON."""
+"""Calls of DeepSeek V3.2 and V4 in DSML: tags with a mark of their own, and an attribute that marks texts or JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any  # Any: JSON
 
 from edgellm.chat.families._format import Format, Mark, in_any_order, inline, literal
+from edgellm.chat.families._partial import Partial, unended
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._tags import check_end
 from edgellm.chat.families._texts import number_terminal, text_terminal
@@ -42,23 +43,36 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 def _call_at(block: str, at: int) -> tuple[Call, int] | None:
     """The call that begins there, and where it ends. Raises Cut."""
-    head = INVOKE.match(block, at)
-    found = None if head is None else _arguments(block, head.end())
-    end = None if found is None else INVOKED.match(block, found[1])
-    if head is None or found is None or end is None:
-        check_end(block, at if found is None else found[1])
+    head, found = INVOKE.match(block, at), dict[str, Any]()
+    behind = None if head is None else _arguments(block, head.end(), found)
+    end = None if behind is None else INVOKED.match(block, behind)
+    if head is None or behind is None or end is None:
+        check_end(block, at if behind is None else behind)
         return None
-    return Call(head[1], found[0]), end.end()
+    return Call(head[1], found), end.end()
 
 
-def _arguments(block: str, at: int) -> tuple[dict[str, Any], int] | None:
-    """The arguments that begin at `at`, and where they end. Raises Cut."""
-    found: dict[str, Any] = {}
+def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
+    """The first call of a block that is still being written."""
+    head, found = INVOKE.match(block), dict[str, Any]()
+    if head is None:
+        return None
+    try:
+        _arguments(block, head.end(), found)
+    except Cut as cut:
+        return Partial(head[1], found, cut.begun)
+    except ValueError:
+        pass
+    return Partial(head[1], found)
+
+
+def _arguments(block: str, at: int, found: dict[str, Any]) -> int | None:
+    """Where the arguments that begin at `at` end; they are added to `found`. Raises Cut."""
     while head := PARAMETER.match(block, at):
         if head[2] == "true":
             end = block.find(CLOSE, head.end())
             if end < 0:
-                raise Cut(needs=CLOSE)
+                raise Cut(needs=CLOSE, begun=(head[1], unended(block[head.end() :], CLOSE)))
             found[head[1]], at = block[head.end() : end], end + len(CLOSE)
             continue
         value, end = decoded(block, skipped(block, head.end()))
@@ -67,7 +81,7 @@ def _arguments(block: str, at: int) -> tuple[dict[str, Any], int] | None:
             check_end(block, end)
             return None
         found[head[1]], at = value, tail.end()
-    return found, at
+    return at
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
@@ -124,8 +138,9 @@ FORMAT = Format(
     parse,
     tuple(each.replace("<", "</") for each in OPENERS),
     body=body,
-    bare_texts=True,
+    values=(PARAMETER.pattern, CLOSE),
     first="<",
+    partial=partial,
     ends=(f"</{DSML}invoke>",),
     bare=(f'<{DSML}invoke name="{{}}">', f"</{DSML}invoke>"),
 )

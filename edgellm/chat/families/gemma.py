@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
 from edgellm.chat.families._format import Format, Mark, counted, named
 from edgellm.chat.families._gemma_grammar import body_between
+from edgellm.chat.families._partial import Partial, unended
 from edgellm.chat.tools import Call, Tool
 
 HEAD = r"\s*call:(%s)\s*(?=\{)"
@@ -24,6 +26,26 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
         return None
     arguments, at = _value(block, match.end())
     return [Call(match[1], arguments)] if not block[at:].strip() else None
+
+
+def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
+    """A call that is still being written."""
+    head, found, unfinished = re.match(HEAD % named(tools), block), dict[str, Any](), None
+    if head is None:
+        return None
+    with suppress(ValueError, RecursionError):
+        at = _blanks(block, head.end() + 1)
+        while not block.startswith("}", at):
+            key, at = _key(block, at)
+            start = _blanks(block, at)
+            mark = next((mark for mark in MARKS if block.startswith(mark, start)), "")
+            if mark and mark not in block[start + len(mark) :]:
+                unfinished = key, unended(block[start + len(mark) :], mark)
+                break
+            value, at = _value(block, start)
+            following = _next(block, at, "}")  # a word may go on
+            found[key], at = value, following
+    return Partial(head[1], found, unfinished)
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
@@ -60,13 +82,19 @@ def _pairs(text: str, at: int) -> tuple[dict[str, Any], int]:
     found: dict[str, Any] = {}
     at = _blanks(text, at)
     while not text.startswith("}", at):
-        key, at = DECODER.raw_decode(text, at) if text.startswith('"', at) else _text(text, at)[:2]
-        at = _blanks(text, at)
-        if not text.startswith(":", at):
-            raise ValueError("a colon is missing")
-        found[key], at = _value(text, at + 1)
+        key, at = _key(text, at)
+        found[key], at = _value(text, at)
         at = _next(text, at, "}")
     return found, at + 1
+
+
+def _key(text: str, at: int) -> tuple[str, int]:
+    """The key at `at`, and where its value begins. Raises ValueError."""
+    key, at = DECODER.raw_decode(text, at) if text.startswith('"', at) else _text(text, at)[:2]
+    at = _blanks(text, at)
+    if not text.startswith(":", at):
+        raise ValueError("a colon is missing")
+    return key, at + 1
 
 
 def _items(text: str, at: int) -> tuple[list[Any], int]:
@@ -111,9 +139,9 @@ FORMAT = Format(
     ("<tool_call|>",),
     markers=("<|tool_call>", "<tool_call|>", MARKS[0]),
     body=_body,
-    bare_texts=True,
     cost=counted(",:{[", 40),
     first="c",
+    partial=partial,
     ends=("}",),
 )
 FUNCTION_FORMAT = replace(

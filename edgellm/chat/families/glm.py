@@ -7,8 +7,8 @@ from dataclasses import replace
 from edgellm.chat.families._format import Format
 from edgellm.chat.families._tags import COST, Tags
 
-TAGS = Tags("{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", before="")
-CLOSE_TAGS = Tags("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", before="")
+TAGS = Tags("{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", before="", closer="</tool_call>")
+CLOSE_TAGS = Tags("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", before="", closer="</tool_call>")
 
 FORMAT = Format(
     "glm",
@@ -19,8 +19,9 @@ FORMAT = Format(
     markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     body=TAGS.body,
     cost=COST,
-    bare_texts=True,
-    ends=("</arg_value>",),
+    values=TAGS.values,
+    ends=("</arg_value>", "</tool_call>"),
+    parse_last=TAGS.parse_last,
     continues="<arg_key>",
     partial=TAGS.partial,
 )

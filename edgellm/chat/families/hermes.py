@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from edgellm.chat.families import _lists
 from edgellm.chat.families._format import Format, Mark, called
 from edgellm.chat.families._partial import of_json
+from edgellm.chat.families._reading import Cut
+from edgellm.chat.families.pythonic import value_of
 from edgellm.chat.tools import Call, Tool
 
+MAX_LITERAL = 4096  # characters of a block that is read as Python, which takes longer than JSON
 FENCE = re.compile(r"\s*```[a-z_]*\s(.*?)(?:```\s*)?", re.DOTALL)
 
 
@@ -18,7 +21,17 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """{"name": ..., "arguments": {...}}, or a list of them; some models put a fence around it, or write "parameters"."""
     if (fence := FENCE.fullmatch(block)) is not None:
         block = fence[1]
-    return _lists.parse_one(block, _lists.read)
+    try:
+        return _lists.parse_one(block, _lists.read)
+    except Cut:
+        raise
+    except ValueError:
+        if len(block) > MAX_LITERAL:
+            raise
+        # Single quotes, True and None, commas before a bracket: Python reads them.
+        value = value_of(block.strip())
+        call = _lists.read(value) if isinstance(value, dict) else None
+        return [*call] if call and any(tool.name == call[0].name for tool in tools) else None
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -24,6 +24,7 @@ FORMAT = Format(
     body=pythonic.listed_body,
     write=write,
     cost=pythonic.COST,
+    partial=pythonic.partial,
     first="[",
     ends=("]",),
 )

@@ -31,7 +31,7 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 def named_body(tools: Sequence[Tool], mark: Mark) -> str:
-    """Names are told apart before the arguments; Small 3.1 writes an id in between."""
+    """Names come before the arguments; Small 3.1 writes an id in between."""
     number = f"({mark('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)? "
     calls = [f"{literal(tool.name)} {number}{mark('[ARGS]')} {arguments(tool)}" for tool in tools]
     return f"call ({mark('[TOOL_CALLS]')} call)*\ncall: " + " | ".join(calls)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any  # Any: JSON
 
 from edgellm.chat.families._format import MAX_PARTS, Format, Mark, any_of, counted, inline, listed_in_any_order, literal, named
+from edgellm.chat.families._partial import Partial
 from edgellm.chat.families._reading import Cut, skipped
 from edgellm.chat.schemas import argument_of, variants
 from edgellm.chat.tools import Call, Tool
@@ -16,6 +18,8 @@ OTHERS = r"[^][(){},=\s]++"  # names that no tool has
 BEGUN = re.compile(rf"(?:{OTHERS})?\s*")
 AFTER = re.compile(r"\s*(?:,\s*|$)")
 SIGNS = re.compile(r"""'[^'\\]*+(?:\\.[^'\\]*+)*+(?P<ended>')?|"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<closed>")?|[][(){},]""", re.DOTALL)
+ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+OPEN_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|N(?:\{[^}]*)?|[0-7]{0,2})?$")  # that is cut
 TEXT = r"TEXT: /'([^'\\\n]|\\[nt'\\])*'/"  # a text in single quotes
 COST = counted("(){}[],'\"", 25)
 _Texts = tuple[str, dict[str, str]]  # a call, its arguments as they are written
@@ -44,11 +48,10 @@ def _calls(block: str, at: int, stop: int, tools: Sequence[Tool], *, ends: bool)
                 raise Cut(map(_evaluated, found), at, ")")
             return None
         if (name := match[1]) not in known:
-            known[name] = [
-                key for tool in tools if tool.name == name for each in variants(name, tool.parameters) for key in each["properties"]
-            ]
+            known[name] = _keys(name, tools)
+        arguments = dict[str, str]()
         try:
-            arguments, end = _arguments(block, match.end(), stop, known[name])
+            end = _arguments(block, match.end(), stop, known[name], arguments)
         except Cut as cut:
             raise Cut(map(_evaluated, found), at, cut.needs) from None
         after = AFTER.match(block, end, stop)
@@ -64,22 +67,59 @@ def _evaluated(texts: _Texts) -> Call:
     return Call(name, {key: value_of(text) for key, text in arguments.items()})
 
 
-def _arguments(text: str, at: int, stop: int, known: Sequence[str]) -> tuple[dict[str, str], int]:
-    """The texts of the arguments that begin at `at`, and where the call ends. Raises ValueError, Cut."""
-    found: dict[str, str] = {}
+def partial(block: str, tools: Sequence[Tool]) -> Partial | None:
+    """The first call of a block that is still being written."""
+    at = skipped(block, 0)
+    head = re.compile(rf"({named(tools, OTHERS)})\s*\(\s*").match(block, skipped(block, at + block.startswith("[", at)))
+    if head is None or all(tool.name != head[1] for tool in tools):
+        return None
+    texts, found, unfinished = dict[str, str](), dict[str, Any](), None
+    with suppress(ValueError, RecursionError):
+        try:
+            _arguments(block, head.end(), len(block), _keys(head[1], tools), texts)
+        except Cut as cut:
+            unfinished = cut.begun
+        for key, text in texts.items():
+            found[key] = value_of(text)
+        if unfinished is not None and (begun := _begun(unfinished[1])) is not None:
+            return Partial(head[1], found, (unfinished[0], begun))
+    return Partial(head[1], found)
+
+
+def _begun(text: str) -> str | None:
+    """The value so far of a literal that is being written, where it is a text between single quotes or double ones."""
+    text = text.lstrip()
+    quoted = SIGNS.match(text)
+    if quoted is None or (quote := text[0]) not in "'\"" or text.startswith(quote * 2):
+        return None
+    ended = quoted.lastgroup is not None
+    value = value_of(quoted[0] if ended else OPEN_ESCAPE.sub("", text) + quote)
+    return value if isinstance(value, str) else None
+
+
+def _keys(name: str, tools: Sequence[Tool]) -> list[str]:
+    """The arguments of a tool."""
+    return [key for tool in tools if tool.name == name for each in variants(name, tool.parameters) for key in each["properties"]]
+
+
+def _arguments(text: str, at: int, stop: int, known: Sequence[str], found: dict[str, str]) -> int:
+    """Where the call ends whose arguments begin at `at`; their texts are added to `found`. Raises ValueError, Cut."""
     head = re.compile(rf"({any_of(known, OTHERS)})\s*=")
     while not text.startswith(")", at, stop):
         match = head.match(text, at, stop)
         if match is None:
             raise Cut(needs=")") if _may_go_on(text[at:stop], known) else ValueError("an argument has no name")
-        end = _end(text, match.end(), stop)
+        try:
+            end = _end(text, match.end(), stop)
+        except Cut as cut:
+            raise Cut(needs=cut.needs, begun=(match[1], text[match.end() : stop])) from None
         found[match[1]] = text[match.end() : end]
         at = skipped(text, end + 1) if text[end] == "," else end
-    return found, at + 1
+    return at + 1
 
 
 def _may_go_on(rest: str, names: Sequence[str]) -> bool:
-    """Whether a name is cut."""
+    """True if a name is cut."""
     return BEGUN.fullmatch(rest) is not None or any(name.startswith(rest) for name in names)
 
 
@@ -103,9 +143,14 @@ def _end(text: str, at: int, stop: int) -> int:
 def value_of(text: str) -> Any:
     """A literal of Python. Raises ValueError, RecursionError."""
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        return _value(ast.parse(ESCAPE.sub(_escaped, text.strip()), mode="eval").body)
     except (SyntaxError, MemoryError) as error:
         raise ValueError("is not a literal") from error
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """An escape; Python warns of those that it does not know, and takes them as they are."""
+    return match[0] if match[1] in "\n\\'\"abfnrtv01234567xNuU" else "\\" + match[0]
 
 
 def _value(node: ast.expr) -> Any:
@@ -177,5 +222,6 @@ FORMAT = Format(
     whole_body=True,
     body=listed_body,
     cost=COST,
+    partial=partial,
     shows="{}(",
 )

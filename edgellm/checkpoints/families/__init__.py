@@ -6,9 +6,21 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from edgellm.checkpoints.families._family import PREFIX, Family, part_of, yarn_magnitude
-from edgellm.checkpoints.families._pieces import Piece, Shape, minus_exp, plus_one, rows_of
+from edgellm.checkpoints.families._pieces import Shape, Slice, copied, minus_exp, plus_one, rows_of
 
-__all__ = ["FAMILIES", "PREFIX", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of", "yarn_magnitude"]
+__all__ = [
+    "FAMILIES",
+    "PREFIX",
+    "Family",
+    "Shape",
+    "Slice",
+    "copied",
+    "minus_exp",
+    "part_of",
+    "plus_one",
+    "rows_of",
+    "yarn_magnitude",
+]
 
 FAMILIES: dict[str, Family] = {
     model_type: family

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple  # Any: of parsed JSON
 
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OTHERS, OUTER, Family, no_keys
-from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Rows, Shape, Slice
 from edgellm.checkpoints.families.encoders import RANK, label_keys, ranks
 
 ANSWER_IDS = "answer_token_ids"  # a setting that reading the folder adds: the ids of both answers, where it is a reranker's
@@ -70,7 +70,7 @@ def rerankers(
     *,
     refuses: Callable[[Config], str],
     keys: Callable[[Config], Mapping[str, object]] = no_keys,
-    own_ropes: frozenset[str] = frozenset(),
+    own_ropes: Set[str] = frozenset(),
 ) -> tuple[Family, ...]:
     """The families of `reranking`."""
 
@@ -80,7 +80,7 @@ def rerankers(
     def classifying(config: Config) -> Metadata:
         return answering(config) | (label_keys(config) if len(config.get("id2label") or ()) > 1 else {})
 
-    rows, head, heads = Piece("cls.output", rows=answers), Piece(rows=labels, values=against_zero), r"|lm_head\..*"
+    rows, head, heads = Slice("cls.output", rows=answers), Slice(rows=labels, values=against_zero), r"|lm_head\..*"
     return (
         Family(
             architecture,
@@ -95,7 +95,7 @@ def rerankers(
             architecture,
             (f"{kind}, answering, tied",),
             INNER,
-            pieces={"token_embd": (Piece(), rows)},
+            pieces={"token_embd": (Slice(), rows)},
             keys=answering,
             own_ropes=own_ropes,
             refuses=refuses,

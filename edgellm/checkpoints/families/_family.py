@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.checkpoints.families._pieces import Config, Piece
+from edgellm.checkpoints.families._pieces import Config, Slice
 
 # Wrappers around the language model, none or several; torch.compile's too.
 PREFIX = re.compile(
@@ -20,6 +20,7 @@ PREFIX = re.compile(
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
+STACKED = re.compile(r".+\.(?:switch_mlp|experts)\.(gate|up|down)_proj")  # the matrices of all experts in MLX's folders
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in BERT's first files
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 # Angles, which are computed; eyes and ears; layers that draft tokens.
@@ -101,26 +102,26 @@ class Family:
     activations: tuple[str, ...] = ("silu",)
     paired_rows: bool = False
     norms_from_zero: bool = False
-    kept_norms: frozenset[str] = frozenset()
+    kept_norms: Set[str] = frozenset()
     shifted_in_mlx: bool = False
     slides: bool = False
     turns_part: bool = False
-    transposed: frozenset[str] = frozenset()
+    transposed: Set[str] = frozenset()
     skipped: str = OTHERS
     instead: Callable[[Config], str] = nothing
     only: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     refuses: Callable[[Config], str] = nothing
     bare: Mapping[str, str] = field(default_factory=dict)
-    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    pieces: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    padded: frozenset[str] = frozenset()
+    padded: Set[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Callable[[Config], Mapping[str, object]] = no_keys
     values: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, str] = field(default_factory=dict)
     made: Callable[[Config], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
-    own_ropes: frozenset[str] = frozenset()
+    own_ropes: Set[str] = frozenset()
     whole_pairs: bool = True
     merged_tokenizer: str = ""
     blocks: str = "blk"
@@ -145,6 +146,8 @@ class Family:
         ours, place = names.get(inside), None
         if ours is None and (digits := NUMBER.search(inside)):
             ours, place = names.get(f"{inside[: digits.start()]}*{inside[digits.end() :]}"), int(digits[0])
+        if ours is None and (stacked := STACKED.fullmatch(inside)):
+            ours = f"ffn_{stacked[1]}_exps"
         if ours is None:
             return tensor, None
         return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", place

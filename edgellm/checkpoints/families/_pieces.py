@@ -19,8 +19,17 @@ Order = Callable[[Config, Shape], Rows]
 """Which rows (or columns) of a tensor of that shape come in which order; those of experts are numbered one after the other."""
 
 
+def copied(names: Mapping[str, object]) -> Callable[[Config], Metadata]:
+    """GGUF keys that are settings under another name. One that is no text is the key's value."""
+
+    def keys(config: Config) -> Metadata:
+        return {key: config.get(name) if isinstance(name, str) else name for key, name in names.items()}
+
+    return keys
+
+
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Slice:
     """One tensor of GGUF's. `name`: its part, "" for the one that it is a piece of.
 
     `rows`: which of all rows (of experts, one after the other) it has; `columns`: which columns; then `shape`: its shape, None
@@ -59,8 +68,8 @@ def flat(config: Config, shape: Shape) -> Shape:
 
 
 def squeezed(config: Config, shape: Shape) -> Shape:
-    """Without the 1 in the middle of a convolution's shape."""
-    return (shape[0], shape[-1]) if len(shape) > 2 else shape
+    """Without the 1 in a convolution's shape: in the middle, in MLX's folders at the end."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) > 2 else shape
 
 
 def column(config: Config, shape: Shape) -> Shape:
@@ -78,10 +87,10 @@ def minus_exp(config: Config, values: Floats) -> Floats:
     return -np.exp(values)
 
 
-FLAT = (Piece(shape=flat),)
-CONVOLUTION = (Piece(shape=squeezed),)
-GATE_AND_UP = (Piece("ffn_gate", half(0)), Piece("ffn_up", half(1)))
-DECAY = (Piece(values=minus_exp),)
+FLAT = (Slice(shape=flat),)
+CONVOLUTION = (Slice(shape=squeezed),)
+GATE_AND_UP = (Slice("ffn_gate", half(0)), Slice("ffn_up", half(1)))
+DECAY = (Slice(values=minus_exp),)
 
 
 def by_heads(config: Config, shape: Shape, kv_heads: int) -> Rows:

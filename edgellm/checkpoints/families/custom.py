@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape, rows_of
-from edgellm.checkpoints.families.routed import SHARED, SIGMOID
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Rows, Shape, Slice, rows_of
+from edgellm.checkpoints.families.routed import SHARED, routed
 
 EXAONE = {f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"} | {
     "attn.attention.out_proj": "attn_output",
@@ -66,18 +66,11 @@ def minicpm(config: Config) -> Metadata:
 
 def ling(config: Config) -> Metadata:
     width, n = config["moe_intermediate_size"], config.get("num_shared_experts") or 0
-    return {
+    return routed(config) | {
         "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": width,
         "expert_shared_count": n,
         "expert_shared_feed_forward_length": width * n,
-        "leading_dense_block_count": config.get("first_k_dense_replace"),
-        "expert_gating_func": SIGMOID,
         "expert_weights_norm": bool(config.get("norm_topk_prob", True)),
-        "expert_weights_scale": config.get("routed_scaling_factor"),
-        "expert_group_count": config.get("n_group"),
-        "expert_group_used_count": config.get("topk_group"),
     }
 
 
@@ -107,8 +100,8 @@ FAMILIES = (
         INTERN,
         INTERN_ENDS,
         paired_rows=True,
-        own_ropes=frozenset({"dynamic"}),
-        pieces={"attn_qkv": tuple(Piece(part, of_group(part)) for part in ("attn_q", "attn_k", "attn_v"))},
+        own_ropes={"dynamic"},
+        pieces={"attn_qkv": tuple(Slice(part, of_group(part)) for part in ("attn_q", "attn_k", "attn_v"))},
     ),
     Family("minicpm", ("minicpm",), INNER, paired_rows=True, keys=minicpm),
     Family(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OUTER, Family
-from edgellm.checkpoints.families._pieces import GATE_AND_UP, Config, Metadata, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import GATE_AND_UP, Config, Metadata, Rows, Shape, Slice, copied
 from edgellm.checkpoints.families.gemma3 import PARTS, uncapped
 from edgellm.checkpoints.families.gemma3 import refuses as other_scale
 
@@ -131,12 +131,13 @@ def positions(config: Config, shape: Shape) -> Rows:
     return np.arange(first_position(config), shape[0])
 
 
+nomic_experts = copied(
+    {"moe_every_n_layers": "moe_every_n_layers", "expert_count": "num_experts", "expert_used_count": "moe_top_k"}
+)
+
+
 def nomic(config: Config) -> Metadata:
-    experts = {
-        "moe_every_n_layers": config.get("moe_every_n_layers"),
-        "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("moe_top_k"),
-    }
+    experts = nomic_experts(config)
     return (
         seeing(config)
         | (experts if config.get("num_experts") else {})
@@ -161,13 +162,11 @@ def modern(config: Config) -> Metadata:
     }
 
 
-def t5(config: Config) -> Metadata:
-    return {
-        "attention.relative_buckets_count": config.get("relative_attention_num_buckets"),
-        "attention.head_count_kv": None,
-        "attention.layer_norm_epsilon": config.get("layer_norm_epsilon"),
-        "pooling_type": None,
-    }
+T5_KEYS = {
+    "attention.relative_buckets_count": "relative_attention_num_buckets",
+    "attention.head_count_kv": None,
+    "attention.layer_norm_epsilon": "layer_norm_epsilon",
+}
 
 
 RANKING = Family(
@@ -209,7 +208,7 @@ FAMILIES = (
         outer=BERT_ENDS | ROBERTA_RANKING,
         keys=roberta,
         skipped=OF_MASKS + POOLER,
-        pieces={"position_embd": (Piece(rows=positions),)},
+        pieces={"position_embd": (Slice(rows=positions),)},
         defaults={"pad_token_id": 1},
     ),
     Family(
@@ -252,7 +251,7 @@ FAMILIES = (
         keys=nomic,
         only={"prenorm": (False,), "rotary_emb_fraction": (1.0, 1), "rotary_emb_interleaved": (False,)},
         bare={"mlp.experts.mlp.w1": "ffn_up_exps.weight", "mlp.experts.mlp.w2": "ffn_down_exps.weight"},
-        pieces={"ffn_up_exps": (Piece(shape=by_expert),), "ffn_down_exps": (Piece(shape=by_expert, turned=True),)},
+        pieces={"ffn_up_exps": (Slice(shape=by_expert),), "ffn_down_exps": (Slice(shape=by_expert, turned=True),)},
         skipped=OF_MASKS + POOLER + r"|.*\.mlp\.experts\.bias",
     ),
     replace(
@@ -272,7 +271,7 @@ FAMILIES = (
         {"shared": "token_embd", "final_layer_norm": "enc.output_norm"},
         blocks="enc.blk",
         activations=("relu", "gated-gelu"),
-        keys=t5,
+        keys=copied(T5_KEYS),
         skipped=r"decoder\..*|encoder\.embed_tokens\..*|lm_head\..*",
         reads={
             "hidden_size": ("d_model",),

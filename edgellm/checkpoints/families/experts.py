@@ -7,7 +7,7 @@ from typing import Any  # of parsed JSON
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family, scaling
-from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Piece, half
+from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Slice, copied, half
 from edgellm.checkpoints.families.qwen2 import windows
 
 EXPERTS = (
@@ -25,8 +25,8 @@ GRANITE = {
 }
 SHARED_MLP = {"shared_mlp.output_linear": "ffn_down", "shared_mlp.input_linear": "ffn_gate_up"}
 SHARED_EXPERT = {theirs: f"{ours}_shexp" for theirs, ours in SHARED_MLP.items()}
-HALVES: dict[str, tuple[Piece, ...]] = {
-    f"ffn_gate_up_{kind}": (Piece(f"ffn_gate_{kind}", half(0)), Piece(f"ffn_up_{kind}", half(1))) for kind in ("exps", "shexp")
+HALVES: dict[str, tuple[Slice, ...]] = {
+    f"ffn_gate_up_{kind}": (Slice(f"ffn_gate_{kind}", half(0)), Slice(f"ffn_up_{kind}", half(1))) for kind in ("exps", "shexp")
 }
 
 GRANITE_SWA = {
@@ -45,27 +45,30 @@ SWA_EXPERTS = {
 SLIDING = "sliding_attention"
 
 
-def counts(config: Config) -> Metadata:
-    """The numbers of experts, and of those that a token takes."""
-    n = config.get("num_local_experts", config.get("num_experts"))
-    return {
-        "expert_count": n,
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-        "expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
+sizes = copied(
+    {
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     }
-
-
-def granite(config: Config) -> Metadata:
-    """Factors of the four ends, which may be integers in JSON."""
-    names = {
+)
+factors = copied(
+    {
         "embedding_scale": "embedding_multiplier",
         "residual_scale": "residual_multiplier",
         "attention.scale": "attention_multiplier",
         "logit_scale": "logits_scaling",
     }
-    found = {key: config.get(name) for key, name in names.items()}
-    return counts(config) | {key: float(value) if type(value) is int else value for key, value in found.items()}
+)
+
+
+def counts(config: Config) -> Metadata:
+    """The numbers of experts, and of those that a token takes."""
+    return {"expert_count": config.get("num_local_experts", config.get("num_experts"))} | sizes(config)
+
+
+def granite(config: Config) -> Metadata:
+    return counts(config) | factors(config)
 
 
 def granite_shared(config: Config) -> Metadata:

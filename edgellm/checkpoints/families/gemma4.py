@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.families._family import OUTER, Family
-from edgellm.checkpoints.families._pieces import Config, Metadata
+from edgellm.checkpoints.families._pieces import Config, Metadata, copied
 from edgellm.checkpoints.families.gemma3 import PARTS
 
 LONG_HEAD = 512  # of layers that see everything, where a Gemma 4 configuration says nothing
@@ -86,6 +86,11 @@ def _long_head(config: Config) -> object:
     return config.get("global_head_dim") or _full_layers(config).get("head_dim") or own or LONG_HEAD
 
 
+experts = copied(
+    {"expert_count": "num_experts", "expert_used_count": "top_k_experts", "expert_feed_forward_length": "moe_intermediate_size"}
+)
+
+
 def gemma4(config: Config) -> Metadata:
     """Keys for heads of two lengths, wide layers, and experts."""
     long, short, shared = _long_head(config), config.get("head_dim"), config.get("num_kv_shared_layers") or 0
@@ -106,12 +111,8 @@ def gemma4(config: Config) -> Metadata:
         keys["attention.head_count_kv"] = np.array([few if kind == FULL else n_kv for kind in kinds], np.int32)
     if config.get("use_double_wide_mlp") and kinds and isinstance(width, int) and isinstance(shared, int):
         keys["feed_forward_length"] = np.array([width] * (len(kinds) - shared) + [2 * width] * shared, np.int32)
-    experts = {
-        "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("top_k_experts"),
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-    }
-    return keys | (experts if config.get("enable_moe_block") else {})
+    of_experts = experts(config)
+    return keys | (of_experts if config.get("enable_moe_block") else {})
 
 
 def rotated(config: Config) -> dict[str, npt.NDArray[np.float32]]:
@@ -159,7 +160,7 @@ FAMILIES = (
         keys=gemma4,
         made=rotated,
         refuses=refuses4,
-        own_ropes=frozenset({"proportional"}),
+        own_ropes={"proportional"},
         merged_tokenizer="gemma4",
     ),
     Family(
@@ -170,7 +171,7 @@ FAMILIES = (
         activations=("gelu_pytorch_tanh",),
         slides=True,
         bare={"altup.correct_output_scale": "altup_correct_scale.weight"},
-        padded=frozenset({"per_layer_token_embd.weight"}),
+        padded={"per_layer_token_embd.weight"},
         keys=gemma3n,
         refuses=refuses3n,
     ),

@@ -52,7 +52,7 @@ FAMILIES = (
         activations=TANH,
         skipped=MASKS,
         only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
-        transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}),
+        transposed={"attn_qkv", "attn_output", "ffn_up", "ffn_down"},
     ),
     Family(
         "starcoder",

@@ -13,9 +13,9 @@ from edgellm.checkpoints.families._pieces import (
     FLAT,
     Config,
     Metadata,
-    Piece,
     Rows,
     Shape,
+    Slice,
     half,
     minus_exp,
     rows_of,
@@ -40,6 +40,7 @@ LFM2 = (
         "feed_forward.gate": "ffn_gate_inp",
     }
     | {f"feed_forward.{theirs}": f"ffn_{part}" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))}
+    | {f"feed_forward.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}  # of MLX's folders
     | {f"feed_forward.experts.*.{theirs}": f"ffn_{part}_exps" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))}
 )
 LFM2_ENDS = {"embed_tokens": "token_embd", "embedding_norm": "token_embd_norm", "lm_head": "output"}
@@ -65,7 +66,7 @@ DELTA_BARE = {
     "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
 }
-BOTH_EXPERTS = {"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1))), "ffn_gate_inp_shexp": FLAT}
+BOTH_EXPERTS = {"ffn_gate_up_exps": (Slice("ffn_gate_exps", half(0)), Slice("ffn_up_exps", half(1))), "ffn_gate_inp_shexp": FLAT}
 
 
 def kinds(config: Config) -> list[str]:
@@ -165,19 +166,19 @@ def gates(config: Config, shape: Shape) -> Rows:
     return _by_key_head(config, shape)[3]
 
 
-VALUES = (Piece(rows=value_heads),)
+VALUES = (Slice(rows=value_heads),)
 QWEN35 = BOTH_EXPERTS | {
-    "attn_qkv": (Piece(rows=queries_keys_values),),
-    "ssm_conv1d": (Piece(rows=queries_keys_values, shape=squeezed),),
+    "attn_qkv": (Slice(rows=queries_keys_values),),
+    "ssm_conv1d": (Slice(rows=queries_keys_values, shape=squeezed),),
     "attn_gate": VALUES,
     "ssm_alpha": VALUES,
     "ssm_beta": VALUES,
     "ssm_dt": VALUES,
-    "ssm_a": (Piece(rows=value_heads, values=minus_exp),),
-    "ssm_out": (Piece(columns=value_columns),),
+    "ssm_a": (Slice(rows=value_heads, values=minus_exp),),
+    "ssm_out": (Slice(columns=value_columns),),
 }
 SPLIT = BOTH_EXPERTS | {
-    "attn_qkvz": (Piece("attn_qkv", mixed), Piece("attn_gate", gates)),
+    "attn_qkvz": (Slice("attn_qkv", mixed), Slice("attn_gate", gates)),
     "ssm_conv1d": CONVOLUTION,
     "ssm_a": DECAY,
 }
@@ -190,7 +191,7 @@ QWEN3_NEXT = Family(
     keys=delta,
     refuses=other_graph,
     norms_from_zero=True,
-    kept_norms=frozenset({"ssm_norm"}),
+    kept_norms={"ssm_norm"},
     shifted_in_mlx=True,
     turns_part=True,
     defaults={"partial_rotary_factor": 0.25},

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from edgellm.checkpoints.families._family import Family
-from edgellm.checkpoints.families._pieces import DECAY, Config, Metadata, Piece, Shape, half
+from edgellm.checkpoints.families._pieces import DECAY, Config, Metadata, Shape, Slice, copied, half
 from edgellm.checkpoints.families.experts import MIXTRAL
 from edgellm.checkpoints.families.llama import ministral
 from edgellm.checkpoints.families.routed import KEYS_AND_VALUES, LATENT, SIGMOID, SOFTMAX, latent, one_magnitude
@@ -15,7 +15,7 @@ from edgellm.checkpoints.families.routed import KEYS_AND_VALUES, LATENT, SIGMOID
 EMBEDDING, DEPTH, WIDTH = 12, 1.4, 256  # what the graph has
 
 PACKED = {"mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight", "mlp.experts.down_proj": "ffn_down_exps.weight"}
-BOTH = (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))
+BOTH = (Slice("ffn_gate_exps", half(0)), Slice("ffn_up_exps", half(1)))
 KIMI = (
     LATENT
     | MIXTRAL
@@ -53,29 +53,35 @@ def mistral4(config: Config) -> Metadata:
     }
 
 
+kimi_settings = copied(
+    {
+        "attention.value_length": None,
+        "attention.kv_lora_rank": "kv_lora_rank",
+        "attention.q_lora_rank": "q_lora_rank",
+        "rope.dimension_count": "qk_rope_head_dim",
+        "attention.value_length_mla": "v_head_dim",
+        "expert_count": "num_experts",
+        "expert_used_count": "num_experts_per_token",
+        "expert_shared_count": "num_shared_experts",
+        "expert_gating_func": SIGMOID,
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_weights_scale": "routed_scaling_factor",
+    }
+)
+
+
 def kimi(config: Config) -> Metadata:
     """Layers that keep a state have no key heads."""
     n, short, turned = config["num_hidden_layers"], config["kv_lora_rank"], config["qk_rope_head_dim"]
     state, kinds = config.get("linear_attn_config") or {}, config.get("layer_types")
     full = [layer + 1 for layer, kind in enumerate(kinds) if kind == "full_attention"] if kinds else state["full_attn_layers"]
     dense = config.get("mlp_layer_types")
-    return {
+    return kimi_settings(config) | {
         "attention.head_count_kv": np.array([layer + 1 in full for layer in range(n)], np.int32),
         "attention.key_length": short + turned,
-        "attention.value_length": None,
-        "attention.kv_lora_rank": short,
-        "attention.q_lora_rank": config.get("q_lora_rank"),
-        "rope.dimension_count": turned,
         "attention.key_length_mla": config["qk_nope_head_dim"] + turned,
-        "attention.value_length_mla": config.get("v_head_dim"),
         "kda.head_dim": state.get("head_dim", config.get("linear_head_dim", 128)),
         "ssm.conv_kernel": state.get("short_conv_kernel_size", config.get("linear_conv_kernel_dim", 4)),
-        "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("num_experts_per_token"),
-        "expert_shared_count": config.get("num_shared_experts"),
-        "expert_gating_func": SIGMOID,
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-        "expert_weights_scale": config.get("routed_scaling_factor"),
         "leading_dense_block_count": dense.count("dense") if dense else config.get("first_k_dense_replace", 1),
     }
 
@@ -116,7 +122,7 @@ FAMILIES = (
         refuses=kimi_refuses,
         reads={"max_position_embeddings": ("model_max_length",)},
         pieces={"attn_kv_b": KEYS_AND_VALUES, "ssm_a": DECAY}
-        | {f"ssm_conv1d_{part}": (Piece(shape=four_dimensions),) for part in "qkv"},
+        | {f"ssm_conv1d_{part}": (Slice(shape=four_dimensions),) for part in "qkv"},
         only={
             "moe_renormalize": (True,),
             "num_expert_group": (1,),

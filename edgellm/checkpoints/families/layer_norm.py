@@ -10,7 +10,7 @@ from typing import Any  # of parsed JSON
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, OUTER, Family
-from edgellm.checkpoints.families._pieces import Config, Metadata, Piece, Rows, Shape, by_heads, own_heads
+from edgellm.checkpoints.families._pieces import Config, Metadata, Rows, Shape, Slice, by_heads, copied, own_heads
 from edgellm.checkpoints.families.routed import SHARED
 
 BLOOM = {
@@ -83,8 +83,7 @@ def mpt(config: Config) -> Metadata:
     }
 
 
-def logit_scale(config: Config) -> Metadata:
-    return {"logit_scale": config.get("logit_scale")}
+logit_scale = copied({"logit_scale": "logit_scale"})
 
 
 def cohere_experts(config: Config) -> Metadata:
@@ -131,7 +130,7 @@ FAMILIES = (
         BLOOM_ENDS,
         activations=("gelu",),
         keys=four_times,
-        pieces={"attn_qkv": (Piece(rows=own_heads),)},
+        pieces={"attn_qkv": (Slice(rows=own_heads),)},
         only={"apply_residual_connection_post_layernorm": (False,)},
         reads={
             "num_hidden_layers": ("n_layer", "num_hidden_layers"),
@@ -152,7 +151,7 @@ FAMILIES = (
         BLOOM_ENDS,
         activations=("gelu",),
         keys=falcon,
-        pieces={"attn_qkv": (Piece(rows=falcon_rows),)},
+        pieces={"attn_qkv": (Slice(rows=falcon_rows),)},
         only={"alibi": (False,), "parallel_attn": (True,), "bias": (False,)},
         reads={
             "num_hidden_layers": ("num_hidden_layers", "n_layer"),
@@ -172,7 +171,7 @@ FAMILIES = (
         NEOX_ENDS,
         activations=("gelu",),
         keys=parallel,
-        pieces={"attn_qkv": (Piece(rows=own_heads),)},
+        pieces={"attn_qkv": (Slice(rows=own_heads),)},
         skipped=r".*\.attention\.(?:masked_)?bias|.*\.rotary_emb\.inv_freq",
         reads=EPSILON
         | {

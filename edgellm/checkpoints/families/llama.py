@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Piece
+from edgellm.checkpoints.families._pieces import Config, Floats, Metadata, Slice
 
 
 def every_fourth(config: Config) -> str:
@@ -43,7 +43,7 @@ def thirds(config: Config, values: Floats) -> Floats:
 
 SMALLEST = 1e-5  # mean size of BitNet's weights
 THIRDS = dict.fromkeys(
-    ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (Piece(values=thirds, keeps=True),)
+    ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (Slice(values=thirds, keeps=True),)
 )
 XIELU = {f"mlp.act_fn.{part}": f"xielu.{part}" for part in ("alpha_p", "alpha_n", "beta", "eps")}
 SUB_NORMS = {
@@ -53,7 +53,7 @@ SUB_NORMS = {
     "mlp.ffn_layernorm": "ffn_sub_norm",
 }
 
-DYNAMIC = frozenset({"dynamic"})  # changes nothing up to the length that the model was trained for
+DYNAMIC = {"dynamic"}  # changes nothing up to the length that the model was trained for
 
 FAMILIES = (
     Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC),

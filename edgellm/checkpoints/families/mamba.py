@@ -15,9 +15,10 @@ from edgellm.checkpoints.families._pieces import (
     Config,
     Floats,
     Metadata,
-    Piece,
     Shape,
+    Slice,
     column,
+    copied,
     minus_exp,
 )
 from edgellm.checkpoints.families.experts import GRANITE, HALVES, SHARED_EXPERT, SHARED_MLP, granite
@@ -55,9 +56,9 @@ def grouped(config: Config, shape: Shape) -> Shape:
 MAMBA = {"ssm_conv1d": CONVOLUTION, "ssm_a": DECAY}
 MAMBA2 = {
     "ssm_conv1d": CONVOLUTION,
-    "ssm_a": (Piece(shape=column, values=minus_exp),),
-    "ssm_d": (Piece(shape=column),),
-    "ssm_norm": (Piece(shape=grouped),),
+    "ssm_a": (Slice(shape=column, values=minus_exp),),
+    "ssm_d": (Slice(shape=column),),
+    "ssm_norm": (Slice(shape=grouped),),
 }
 
 
@@ -93,18 +94,13 @@ def pure(config: Config) -> Metadata:
 
 def mamba2(heads: str, length: str, state: str, kernel: str, groups: str) -> Callable[[Config], Metadata]:
     """Keys of Mamba 2 by a family's names."""
+    names = copied({"ssm.conv_kernel": kernel, "ssm.state_size": state, "ssm.group_count": groups})
 
     def keys(config: Config) -> Metadata:
         n, dim = config[heads], config[length]
         if dim == "auto":
             dim = (config.get("mamba_d_ssm") or config.get("mamba_expand", 2) * config["hidden_size"]) // n
-        return {
-            "ssm.conv_kernel": config.get(kernel),
-            "ssm.state_size": config.get(state),
-            "ssm.time_step_rank": n,
-            "ssm.group_count": config.get(groups),
-            "ssm.inner_size": n * dim,
-        }
+        return names(config) | {"ssm.time_step_rank": n, "ssm.inner_size": n * dim}
 
     return keys
 
@@ -143,20 +139,25 @@ def nemotron_kinds(config: Config) -> list[str]:
     return [KINDS[letter] for letter in config["hybrid_override_pattern"]] if found is None else found
 
 
+nemotron_experts = copied(
+    {
+        "expert_count": "n_routed_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "moe_latent_size": "moe_latent_size",
+        "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+        "expert_weights_scale": "routed_scaling_factor",
+        "expert_weights_norm": "norm_topk_prob",
+        "expert_group_count": "n_group",
+        "expert_group_used_count": "topk_group",
+    }
+)
+
+
 def nemotron(config: Config) -> Metadata:
     layers, widths = nemotron_kinds(config), {"mlp": config.get("intermediate_size"), "moe": config.get("moe_intermediate_size")}
     found = {"block_count": len(layers), "feed_forward_length": np.array([widths.get(kind) or 0 for kind in layers], np.int32)}
-    experts = {
-        "expert_count": config.get("n_routed_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-        "moe_latent_size": config.get("moe_latent_size"),
-        "expert_shared_feed_forward_length": config.get("moe_shared_expert_intermediate_size"),
-        "expert_weights_scale": config.get("routed_scaling_factor"),
-        "expert_weights_norm": config.get("norm_topk_prob"),
-        "expert_group_count": config.get("n_group"),
-        "expert_group_used_count": config.get("topk_group"),
-    }
+    experts = nemotron_experts(config)
     return of_nemotron(config) | attends(config, layers) | found | (experts if "moe" in layers else {})
 
 
@@ -170,7 +171,7 @@ def jamba(config: Config) -> Metadata:
     )
 
 
-def times(*names: str) -> tuple[Piece, ...]:
+def times(*names: str) -> tuple[Slice, ...]:
     """Falcon-H1's factors, which GGUF has in the matrices; "name.1" is the second of a list."""
 
     def values(config: Config, found: Floats) -> Floats:
@@ -180,7 +181,7 @@ def times(*names: str) -> tuple[Piece, ...]:
             found = found * np.float32(factor[int(index)] if index else factor)
         return found
 
-    return (Piece(values=values, keeps=True),)
+    return (Slice(values=values, keeps=True),)
 
 
 def mixed(config: Config, values: Floats) -> Floats:
@@ -203,7 +204,7 @@ FALCON_H1 = MAMBA2 | {
     "attn_output": times("attention_out_multiplier"),
     "ffn_gate": times("mlp_multipliers.0"),
     "ffn_down": times("mlp_multipliers.1"),
-    "ssm_in": (Piece(values=mixed, keeps=True),),
+    "ssm_in": (Slice(values=mixed, keeps=True),),
     "ssm_out": times("ssm_out_multiplier"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family, scaling, yarn_magnitude
-from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Order, Piece, Rows, Shape, rows_of
+from edgellm.checkpoints.families._pieces import FLAT, Config, Metadata, Order, Rows, Shape, Slice, copied, rows_of
 from edgellm.checkpoints.families.experts import EXPERTS, MIXTRAL
 
 SOFTMAX, SIGMOID, OF_CHOSEN = 1, 2, 3  # expert_gating_func
@@ -18,6 +18,8 @@ LATENT = SHARED | {
     "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
     "self_attn.kv_a_layernorm": "attn_kv_a_norm",
     "self_attn.kv_b_proj": "attn_kv_b",
+    "self_attn.embed_q": "attn_k_b",  # MLX's halves of it
+    "self_attn.unembed_out": "attn_v_b",
 }
 HUNYUAN = (
     INNER
@@ -48,19 +50,25 @@ def single(value: object) -> object:
     return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
 
 
-def shared(config: Config, *, gating: int | None = SIGMOID) -> Metadata:
+routed = copied(
+    {
+        "expert_used_count": "num_experts_per_tok",
+        "leading_dense_block_count": "first_k_dense_replace",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_gating_func": SIGMOID,
+        "expert_weights_scale": "routed_scaling_factor",
+        "expert_group_count": "n_group",
+        "expert_group_used_count": "topk_group",
+    }
+)
+
+
+def shared(config: Config) -> Metadata:
     """Keys of experts under DeepSeek's names."""
-    return {
+    return routed(config) | {
         "expert_count": config.get("n_routed_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
         "expert_shared_count": config.get("n_shared_experts"),
-        "leading_dense_block_count": config.get("first_k_dense_replace"),
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-        "expert_gating_func": gating,
         "expert_weights_norm": bool(config.get("norm_topk_prob", False)),
-        "expert_weights_scale": config.get("routed_scaling_factor"),
-        "expert_group_count": config.get("n_group"),
-        "expert_group_used_count": config.get("topk_group"),
     }
 
 
@@ -80,11 +88,12 @@ def latent(config: Config) -> Metadata:
     magnitude = {"rope.scaling.yarn_attn_factor": yarn_magnitude(rope)} if every != rope.get("mscale") and given is None else {}
     sigmoid = config.get("scoring_func", "softmax" if config.get("model_type") == "deepseek_v2" else "sigmoid") == "sigmoid"
     return (
-        shared(config, gating=SIGMOID if sigmoid else SOFTMAX)
+        shared(config)
         | groups
         | lengths
         | magnitude
         | {
+            "expert_gating_func": SIGMOID if sigmoid else SOFTMAX,
             "attention.head_count_kv": 1,
             "attention.q_lora_rank": config.get("q_lora_rank"),
             "attention.kv_lora_rank": short,
@@ -132,25 +141,30 @@ def every_second(first: int, *, axis: int = -2) -> Order:
     return order
 
 
+LOCAL = {
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "intermediate_size",
+}
+ernie_experts = copied(
+    {
+        "expert_count": "moe_num_experts",
+        "expert_used_count": "moe_k",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "leading_dense_block_count": "moe_layer_start_index",
+        "interleave_moe_layer_step": "moe_layer_interval",
+    }
+)
+
+
 def minimax(config: Config) -> Metadata:
-    return {
-        "expert_count": config.get("num_local_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": config.get("intermediate_size"),
-        "expert_gating_func": SIGMOID,
-    } | ({"rope.dimension_count": config["rotary_dim"]} if "rotary_dim" in config else {})
+    rotated = {"rope.dimension_count": config["rotary_dim"]} if "rotary_dim" in config else {}
+    return copied(LOCAL | {"expert_gating_func": SIGMOID})(config) | rotated
 
 
 def ernie(config: Config) -> Metadata:
     width, n = config["moe_intermediate_size"], config.get("moe_num_shared_experts") or 0
-    return {
-        "expert_count": config.get("moe_num_experts"),
-        "expert_used_count": config.get("moe_k"),
-        "expert_feed_forward_length": width,
-        "leading_dense_block_count": config.get("moe_layer_start_index"),
-        "interleave_moe_layer_step": config.get("moe_layer_interval"),
-        "expert_shared_feed_forward_length": width * n,
-    }
+    return ernie_experts(config) | {"expert_shared_feed_forward_length": width * n}
 
 
 def ernie_refuses(config: Config) -> str:
@@ -175,26 +189,21 @@ def hunyuan_base(config: Config) -> Metadata:
     return {"rope.freq_base": float(base * alpha ** (size / (size - 2)))} if alpha else {}
 
 
-def hy_v3(config: Config) -> Metadata:
-    width = config["moe_intermediate_size"]
-    return {
-        "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": width,
+hy_v3_experts = copied(
+    {
+        "expert_count": "num_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_gating_func": SIGMOID,
         "expert_weights_norm": True,
-        "expert_shared_feed_forward_length": width * (config.get("num_shared_experts") or 1),
-        "expert_weights_scale": config.get("router_scaling_factor"),
+        "expert_weights_scale": "router_scaling_factor",
     }
+)
 
 
-def gpt_oss(config: Config) -> Metadata:
-    return {
-        "expert_count": config.get("num_local_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_feed_forward_length": config.get("intermediate_size"),
-        "expert_gating_func": OF_CHOSEN,
-    }
+def hy_v3(config: Config) -> Metadata:
+    width = config["moe_intermediate_size"] * (config.get("num_shared_experts") or 1)
+    return hy_v3_experts(config) | {"expert_shared_feed_forward_length": width}
 
 
 def none_slides(config: Config) -> str:
@@ -206,12 +215,12 @@ def none_slides(config: Config) -> str:
 
 BY_TURNS = tuple(enumerate(("ffn_gate_exps", "ffn_up_exps")))
 GATES_AND_PRODUCTS = {  # interleaved, of experts that multiply from the left (MXFP4) or from the right
-    "ffn_gate_up_exps": tuple(Piece(name, every_second(i)) for i, name in BY_TURNS),
-    "ffn_gate_up_exps.bias": tuple(Piece(name, columns=every_second(i, axis=-1)) for i, name in BY_TURNS),
-    "ffn_turned_exps": tuple(Piece(name, columns=every_second(i, axis=-1), turned=True) for i, name in BY_TURNS),
-    "ffn_turned_down_exps": (Piece("ffn_down_exps", turned=True),),
+    "ffn_gate_up_exps": tuple(Slice(name, every_second(i)) for i, name in BY_TURNS),
+    "ffn_gate_up_exps.bias": tuple(Slice(name, columns=every_second(i, axis=-1)) for i, name in BY_TURNS),
+    "ffn_turned_exps": tuple(Slice(name, columns=every_second(i, axis=-1), turned=True) for i, name in BY_TURNS),
+    "ffn_turned_down_exps": (Slice("ffn_down_exps", turned=True),),
 }
-KEYS_AND_VALUES = (Piece("attn_k_b", of_keys, shape=by_head, turned=True), Piece("attn_v_b", of_values, shape=by_head))
+KEYS_AND_VALUES = (Slice("attn_k_b", of_keys, shape=by_head, turned=True), Slice("attn_v_b", of_values, shape=by_head))
 
 FAMILIES = (
     Family(
@@ -240,10 +249,10 @@ FAMILIES = (
         ("hunyuan_v1_moe",),
         HUNYUAN,
         keys=hunyuan,
-        own_ropes=frozenset({"dynamic"}),
+        own_ropes={"dynamic"},
         only={"use_mixed_mlp_moe": (True,), "use_cla": (False,)},
     ),
-    Family("hunyuan-dense", ("hunyuan_v1_dense",), HUNYUAN, keys=hunyuan_base, own_ropes=frozenset({"dynamic"})),
+    Family("hunyuan-dense", ("hunyuan_v1_dense",), HUNYUAN, keys=hunyuan_base, own_ropes={"dynamic"}),
     Family(
         "hy_v3",
         ("hy_v3",),
@@ -267,7 +276,7 @@ FAMILIES = (
         GPT_OSS,
         bare=OSS_EXPERTS,
         pieces=GATES_AND_PRODUCTS,
-        keys=gpt_oss,
+        keys=copied(LOCAL | {"expert_gating_func": OF_CHOSEN}),
         slides=True,
         whole_pairs=False,
         only={"swiglu_limit": (7.0,), "swiglu_alpha": (1.702,)},

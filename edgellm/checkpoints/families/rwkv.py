@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.checkpoints.families._family import Family
-from edgellm.checkpoints.families._pieces import FLAT, Config, Floats, Metadata, Piece, Shape
+from edgellm.checkpoints.families._pieces import FLAT, Config, Floats, Metadata, Shape, Slice
 from edgellm.checkpoints.families.mamba import CONTEXT
 
 HEAD_EPSILON = 64e-5  # of the norm of what a head reads, which GGUF has no key for
@@ -107,9 +107,9 @@ def other_graph(config: Config) -> str:
 
 MIXED = {f"{place}.x_{part}": ("time_mix_lerp_fused.weight", i) for place in PLACES for i, part in enumerate(MIXES)}
 PIECES = (
-    {"time_mix_lerp_fused": (Piece(shape=side_by_side),), "channel_mix_lerp_k": FLAT}
+    {"time_mix_lerp_fused": (Slice(shape=side_by_side),), "channel_mix_lerp_k": FLAT}
     | {f"time_mix_{part}": FLAT for part in VECTORS}
-    | {f"turned_{part}{i}": (Piece(f"time_mix_{part}{i}", turned=True),) for part in RANKS for i in (1, 2)}
+    | {f"turned_{part}{i}": (Slice(f"time_mix_{part}{i}", turned=True),) for part in RANKS for i in (1, 2)}
 )
 
 MIXES_6 = "wkvrg"
@@ -131,8 +131,8 @@ BARE_6 = (
 )
 TURNED_6 = ("time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2")
 PIECES_6 = (
-    {"time_mix_lerp_fused": (Piece(shape=side_by_side),)}
-    | dict.fromkeys(TURNED_6, (Piece(turned=True),))
+    {"time_mix_lerp_fused": (Slice(shape=side_by_side),)}
+    | dict.fromkeys(TURNED_6, (Slice(turned=True),))
     | dict.fromkeys(("time_mix_decay", "time_mix_lerp_x", "channel_mix_lerp_k", "channel_mix_lerp_r"), FLAT)
 )
 

@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from edgellm.checkpoints.families._answering import rerankers, reranking
 from edgellm.checkpoints.families._family import INNER, OTHERS, Family
-from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape, half, rows_of
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Rows, Shape, Slice, half, rows_of
 from edgellm.checkpoints.families.experts import EXPERTS, counts, normalised
 from edgellm.checkpoints.families.qwen2 import windows
 
 FACTORS, SECTIONS = ("rope_scaling", "rope_parameters"), 4
-PLAIN_ROPE = frozenset({"mrope"})  # old name of angles that are not scaled
+PLAIN_ROPE = {"mrope"}  # old name of angles that are not scaled
 
 
 def sections(config: Config) -> Metadata:
@@ -54,10 +54,10 @@ def experts(config: Config) -> Metadata:
 EXPERT_NAMES = {"mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight", "mlp.experts.down_proj": "ffn_down_exps.weight"}
 BOTH_WAYS = {
     "ffn_gate_up_exps": tuple(
-        Piece(f"ffn_{part}_exps", run(i, columns=False), run(i, columns=True), turned=from_the_right)
+        Slice(f"ffn_{part}_exps", run(i, columns=False), run(i, columns=True), turned=from_the_right)
         for i, part in enumerate(("gate", "up"))
     ),
-    "ffn_down_exps": (Piece(turned=down_from_the_right),),
+    "ffn_down_exps": (Slice(turned=down_from_the_right),),
 }
 
 MUSE = INNER | {
@@ -108,7 +108,7 @@ FAMILIES = (
         paired_rows=True,
         norms_from_zero=True,
         slides=True,
-        kept_norms=frozenset({"output_norm", "attn_q_norm", "attn_k_norm"}),
+        kept_norms={"output_norm", "attn_q_norm", "attn_k_norm"},
         skipped=OTHERS + EYES,
         keys=muse,
         made=head_norms,

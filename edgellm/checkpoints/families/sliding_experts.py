@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Piece, Rows, Shape
+from edgellm.checkpoints.families._pieces import Config, Metadata, Order, Rows, Shape, Slice, copied
 from edgellm.checkpoints.families.experts import counts
-from edgellm.checkpoints.families.routed import BIAS, SHARED, SIGMOID, shared
+from edgellm.checkpoints.families.routed import BIAS, LOCAL, SHARED, SIGMOID, routed, shared
 
 TRINITY = SHARED | {
     "post_attention_layernorm": "post_attention_norm",
@@ -33,33 +33,26 @@ TURNED = {
 }
 
 
-def trinity(config: Config) -> Metadata:
-    return {
-        "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_shared_count": config.get("num_shared_experts"),
-        "expert_gating_func": SIGMOID,
-        "leading_dense_block_count": config.get("num_dense_layers"),
-        "expert_feed_forward_length": config.get("moe_intermediate_size"),
-        "expert_weights_norm": True,
-        "expert_weights_scale": config.get("route_scale"),
-    }
+TRINITY_KEYS = {
+    "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_shared_count": "num_shared_experts",
+    "expert_gating_func": SIGMOID,
+    "leading_dense_block_count": "num_dense_layers",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_weights_norm": True,
+    "expert_weights_scale": "route_scale",
+}
 
 
 def k_exaone(config: Config) -> Metadata:
     n, width = config.get("num_shared_experts") or 0, config["moe_intermediate_size"]
-    return {
+    return routed(config) | {
         "expert_count": config.get("num_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
         "expert_shared_count": n,
-        "expert_gating_func": SIGMOID,
         "leading_dense_block_count": config.get("first_k_dense_replace", config.get("first_last_k_dense_replace")),
-        "expert_feed_forward_length": width,
         "expert_shared_feed_forward_length": n * width,
         "expert_weights_norm": bool(config.get("norm_topk_prob", True)),
-        "expert_weights_scale": config.get("routed_scaling_factor"),
-        "expert_group_count": config.get("n_group"),
-        "expert_group_used_count": config.get("topk_group"),
     }
 
 
@@ -86,11 +79,7 @@ def llama4(config: Config) -> Metadata:
     kinds, others = config.get("layer_types"), {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
     chunk, every, growth = (None if config.get(name, usual) == usual else config[name] for name, usual in others.items())
     full = kinds is not None and set(kinds) == {"full_attention"}
-    return {
-        "feed_forward_length": config.get("intermediate_size_mlp"),
-        "expert_feed_forward_length": config.get("intermediate_size"),
-        "expert_count": config.get("num_local_experts"),
-        "expert_used_count": config.get("num_experts_per_tok"),
+    return copied(LOCAL | {"feed_forward_length": "intermediate_size_mlp"})(config) | {
         "interleave_moe_layer_step": config.get("interleave_moe_layer_step", 1),
         "attention.sliding_window": 0 if full else chunk,
         "attention.temperature_length": every,
@@ -211,10 +200,10 @@ FAMILIES = (
         refuses=llama4_refuses,
         pieces={
             "ffn_turned_exps": (
-                Piece("ffn_gate_exps", columns=side(0), turned=True),
-                Piece("ffn_up_exps", columns=side(1), turned=True),
+                Slice("ffn_gate_exps", columns=side(0), turned=True),
+                Slice("ffn_up_exps", columns=side(1), turned=True),
             ),
-            "ffn_turned_down_exps": (Piece("ffn_down_exps", turned=True),),
+            "ffn_turned_down_exps": (Slice("ffn_down_exps", turned=True),),
         },
         only={"no_rope_layer_interval": (4,), "attn_temperature_tuning": (True, 4), "attention_bias": (False,)},
     ),
@@ -223,7 +212,7 @@ FAMILIES = (
         ("afmoe",),
         TRINITY,
         bare={"mlp.expert_bias": "exp_probs_b.bias"},
-        keys=trinity,
+        keys=copied(TRINITY_KEYS),
         slides=True,
         defaults={"mup_enabled": False},
         only={"mup_enabled": (True,), "score_func": ("sigmoid",), "route_norm": (True,), "n_group": (1,)},

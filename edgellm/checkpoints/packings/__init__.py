@@ -8,10 +8,11 @@ from typing import Any
 from edgellm.checkpoints.packings.float4 import floats_of_4_bits
 from edgellm.checkpoints.packings.fused4 import divided
 from edgellm.checkpoints.packings.gptq_awq import unpacked_integers
+from edgellm.checkpoints.packings.mlx_groups import grouped
 from edgellm.checkpoints.packings.scaled import scaled
 from edgellm.formats.safetensors import SafeTensorsFile
 
 
 def unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    return unpacked_integers(floats_of_4_bits(divided(scaled(file, config))), config)
+    return unpacked_integers(floats_of_4_bits(divided(scaled(grouped(file, config), config))), config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -23,21 +24,20 @@ class ExactCheckpoint(SafeTensorsFile, ABC):
     def __init__(self, file: SafeTensorsFile, first: dict[str, str]) -> None:
         """`first`: the tensor with the codes by NAME, in the order of the file."""
         self._file, self._first = file, first
-        self.paths, self.metadata = file.paths, file.metadata
-        self.tensors = {
+        kept = {
             name: info
             for name, info in file.tensors.items()
             if name.rpartition(".")[0] not in first or name.rpartition(".")[2] not in self.PARTS
         }
+        super().__init__(file.files, kept, file.metadata)
         for base, name in first.items():
-            (rows, columns), info = self._shape(base), file.tensors[name]
-            self.tensors[f"{base}.weight"] = SafeTensorInfo(
-                f"{base}.weight", "F32", (rows, columns), info.part, info.offset, 4 * rows * columns
-            )
+            shape, info = self._shape(base), file.tensors[name]
+            nbytes = 4 * math.prod(shape)
+            self.tensors[f"{base}.weight"] = SafeTensorInfo(f"{base}.weight", "F32", shape, info.part, info.offset, nbytes)
 
     @abstractmethod
-    def _shape(self, base: str) -> tuple[int, int]:
-        """Rows and columns of the matrix: outputs and inputs. Raises BadTensorInfo."""
+    def _shape(self, base: str) -> tuple[int, ...]:
+        """Rows and columns of the matrix: outputs and inputs; experts come before. Raises BadTensorInfo."""
 
     @abstractmethod
     def values(self, name: str) -> Floats:
@@ -69,9 +69,3 @@ class ExactCheckpoint(SafeTensorsFile, ABC):
         for part in [f"{base}.{part}" for part in self.PARTS] if self.is_packed(name) else [name]:
             if part in self._file.tensors:
                 self._file.drop(part)
-
-    def changed(self) -> bool:
-        return self._file.changed()
-
-    def close(self) -> None:
-        self._file.close()

@@ -38,11 +38,11 @@ class FusedExperts(SafeTensorsFile):
 
     def __init__(self, file: SafeTensorsFile, fused: list[str]) -> None:
         """`fused`: the tensors of codes. Raises BadTensorInfo where their scales do not fit them."""
-        self._file, self.paths, self.metadata = file, file.paths, file.metadata
+        ours = {name + end for name in fused for end in ("", SCALE, OF_MATRIX, OF_INPUTS)}
+        super().__init__(file.files, {name: info for name, info in file.tensors.items() if name not in ours}, file.metadata)
+        self._file = file
         self._matrices: dict[str, _Matrix] = {}
         self._numbers: dict[str, str] = {}  # by a tensor of one expert: that of all experts
-        ours = {name + end for name in fused for end in ("", SCALE, OF_MATRIX, OF_INPUTS)}
-        self.tensors = {name: info for name, info in file.tensors.items() if name not in ours}
         for name in fused:
             self._divide(name)
 
@@ -85,12 +85,6 @@ class FusedExperts(SafeTensorsFile):
 
     def drop(self, name: str) -> None:
         self._file.drop(self._matrices[name].fused if name in self._matrices else self._numbers.get(name, name))
-
-    def changed(self) -> bool:
-        return self._file.changed()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def divided(file: SafeTensorsFile) -> SafeTensorsFile:

@@ -43,10 +43,10 @@ class ScaledCheckpoint(SafeTensorsFile):
 
     def __init__(self, file: SafeTensorsFile, block: tuple[int, int]) -> None:
         """`block`: rows and columns that share a scale, where neither one row does nor all."""
+        kept = {name: info for name, info in file.tensors.items() if not _is_of_activations(info)}
+        super().__init__(file.files, kept, file.metadata)
         self._file, self._block = file, block
-        self.paths, self.metadata = file.paths, file.metadata
         self._scales: dict[str, str] = {}
-        self.tensors = {name: info for name, info in file.tensors.items() if not _is_of_activations(info)}
         for name, info in file.tensors.items():
             scale = _scale_of(file, name)
             if scale is None:
@@ -120,12 +120,6 @@ class ScaledCheckpoint(SafeTensorsFile):
     def drop(self, name: str) -> None:
         for part in filter(None, (name, self._scales.get(name))):
             self._file.drop(part)
-
-    def changed(self) -> bool:
-        return self._file.changed()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _scale_of(file: SafeTensorsFile, name: str) -> str | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from edgellm.checkpoints.tokenizer.tokens import BYTE, NORMAL, USER, Json, Tokens
+from edgellm.checkpoints.tokenizer.tokens import BYTE, NORMAL, USER, Json, Tokens, steps
 from edgellm.errors import BadVocab
 
 UNSCORED = -1000.0  # of tokens whose order merges give, as llama.cpp's converter has it
@@ -38,16 +38,16 @@ def bpe_keys(folder: str, whole: Json, rows: int, merged: str) -> dict[str, Any]
     if merged:
         own = {"model": merged, "merges": merges, "scores": [UNSCORED] * rows, "add_space_prefix": False, "add_bos_token": True}
         return tokens.keys | own
-    return tokens.keys | {"model": "llama", "scores": _scores(tokens.texts, merges), "add_space_prefix": _prefixes(whole)}
+    own = {"model": "llama", "scores": _scores(tokens.texts, merges), "add_space_prefix": _prefixes(whole)}
+    return tokens.keys | own | metaspace_keys(whole)
 
 
 def _merges(values: Any, path: str) -> list[str]:
     """Merges as "left right", from either way of writing them."""
     pairs: list[Any] = values if isinstance(values, list) else [values]
     pairs = [" ".join(pair) if isinstance(pair, list) and all(isinstance(part, str) for part in pair) else pair for pair in pairs]
-    wrong = next((pair for pair in pairs if not isinstance(pair, str)), None)
-    if wrong is not None:
-        raise BadVocab(f"{str(wrong)[:40]!r} is not a merge of two texts; download the folder again", file=path, field="merges")
+    if wrong := [pair for pair in pairs if not isinstance(pair, str)]:
+        raise BadVocab(f"{str(wrong[0])[:40]!r} is not a merge of two texts; download the folder again", file=path, field="merges")
     return pairs
 
 
@@ -64,3 +64,12 @@ def _prefixes(whole: Json) -> bool:
     """True if a space is put before a text: by a normalizer's Prepend, or a Metaspace."""
     text = str(whole.get("normalizer")) + str(whole.get("pre_tokenizer"))
     return "'Prepend'" in text or ("'Metaspace'" in text and "'prepend_scheme': 'never'" not in text)
+
+
+def metaspace_keys(whole: Json) -> dict[str, Any]:
+    """Keys of edgellm's own for a Metaspace: it puts no second space before a text, and may put one before the first text alone."""
+    found = [each for each in steps(whole.get("pre_tokenizer"), "pretokenizers") if each.get("type") == "Metaspace"]
+    return {
+        **({"space_prefix_once": True} if found else {}),
+        **({"space_prefix_first": True} if any(each.get("prepend_scheme") == "first" for each in found) else {}),
+    }

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from edgellm.checkpoints.tokenizer.bpe import metaspace_keys
 from edgellm.checkpoints.tokenizer.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, Json, Tokens, is_number, steps, text_file
-from edgellm.errors import BadVocab, Unsupported
+from edgellm.errors import BadVocab
 from edgellm.tokenizer.wpm import MAX_WORD
 
 SPACE, INNER = "\u2581", "##"
 PIECES, UNIGRAM, VOCABULARY = "WordPiece", "Unigram", "vocab.txt"
-PLAIN = ("Precompiled", "Replace", "Strip")  # what GGUF can say of normalizers before Unigram, and what it implies
 UNSEEN = -1000.0  # score of rows without a piece
 LONGEST = "max_input_chars_per_word"
 
 
 def encoder_keys(folder: str, whole: Json, settings: Json, rows: int) -> dict[str, Any]:
-    """Keys without their prefix; {} for other kinds of tokenizers. Raises BadVocab, Unsupported."""
+    """Keys without their prefix; {} for other kinds of tokenizers. Raises BadVocab."""
     model, path = whole.get("model"), os.path.join(folder, "tokenizer.json")
     kind = model.get("type") if isinstance(model, Mapping) else None
     if kind == PIECES and isinstance(model, Mapping) and isinstance(model.get("vocab"), Mapping):
-        return _word_pieces(model["vocab"].items(), whole, _bert_normalizer(whole, path), rows, path)
+        return _word_pieces(model["vocab"].items(), whole, _bert_normalizer(whole), rows, path)
     if kind == UNIGRAM and isinstance(model, Mapping):
         return _unigram(model, whole, rows, path)
     listed = os.path.join(folder, VOCABULARY)
@@ -61,16 +61,9 @@ def _word_pieces(
     return found if longest == MAX_WORD or type(longest) is not int else found | {LONGEST: longest}
 
 
-def _bert_normalizer(whole: Json, path: str) -> tuple[bool, bool]:
-    found = whole.get("normalizer")
-    if found is None:
-        return False, False
-    if not isinstance(found, Mapping) or found.get("type") != "BertNormalizer" or found.get("handle_chinese_chars") is False:
-        raise Unsupported(
-            "normalises texts in a way that GGUF has no keys for; edgellm cannot convert this tokenizer",
-            file=path,
-            field="normalizer",
-        )
+def _bert_normalizer(whole: Json) -> tuple[bool, bool]:
+    """Of BertNormalizer, whether it makes lower case and takes accents off."""
+    found = next((each for each in steps(whole.get("normalizer"), "normalizers") if each.get("type") == "BertNormalizer"), {})
     lowercase, accents = bool(found.get("lowercase")), found.get("strip_accents")
     return lowercase, lowercase if accents is None else bool(accents)
 
@@ -91,12 +84,6 @@ def _unigram(model: Json, whole: Json, rows: int, path: str) -> dict[str, Any]:
     tokens.add(whole, but=unknown)
     cuts = list(steps(whole.get("pre_tokenizer"), "pretokenizers"))
     normalizers = list(steps(whole.get("normalizer"), "normalizers"))
-    if wrong := next((str(each.get("type")) for each in normalizers if each.get("type") not in PLAIN), ""):
-        raise Unsupported(
-            f"normalises texts by {wrong[:40]}, which GGUF cannot say of Unigram; edgellm cannot convert this tokenizer",
-            file=path,
-            field="normalizer",
-        )
     found = {
         "model": "t5",
         "pre": "default",
@@ -112,7 +99,7 @@ def _unigram(model: Json, whole: Json, rows: int, path: str) -> dict[str, Any]:
         or any(each.get("type") == "Replace" and " {2,}" in str(each.get("pattern")) for each in normalizers),
     }
     if found["add_space_prefix"] and not found["remove_extra_whitespaces"]:
-        found["space_prefix_once"] = True  # a key of edgellm's: Metaspace puts no second space before a text
+        found |= metaspace_keys(whole)
     charsmap = next((each.get("precompiled_charsmap") for each in normalizers if each.get("type") == "Precompiled"), None)
     return (
         found

@@ -8,10 +8,11 @@ from typing import Any
 from edgellm.checkpoints.families._answering import ANSWER_IDS, BY_TYPE
 from edgellm.checkpoints.tokenizer.bpe import bpe_keys
 from edgellm.checkpoints.tokenizer.encoders import encoder_keys
+from edgellm.checkpoints.tokenizer.library import composes, library_keys, unsaid
 from edgellm.checkpoints.tokenizer.pre_tokenizer import own_cuts, recognise
 from edgellm.checkpoints.tokenizer.rwkv import rwkv_keys
 from edgellm.checkpoints.tokenizer.sentencepiece import MODEL, sentencepiece_keys
-from edgellm.checkpoints.tokenizer.special import around, ends, special_keys
+from edgellm.checkpoints.tokenizer.special import added_keys, around, ends, special_keys
 from edgellm.checkpoints.tokenizer.tekken import tekken_cuts, tekken_keys
 from edgellm.checkpoints.tokenizer.templates import TEMPLATE, chat_templates
 from edgellm.checkpoints.tokenizer.tiktoken import tiktoken_keys, tiktoken_name
@@ -21,6 +22,7 @@ from edgellm.errors import Unsupported
 PREFIX = "tokenizer.ggml."
 SETTINGS = "tokenizer_config.json"
 USUAL = ("NFC", "Prepend", "Replace")  # normalizers: texts are composed already, and spaces become visible
+UNSAID = "unsaid"  # key of edgellm's own: the step of a tokenizer.json that GGUF has no keys for
 UNNAMED_CUTS = (
     "cuts words in a way that GGUF has no name for; name the nearest one with --pre (such as gpt-2), "
     "and check the result with edgellm tokenize"
@@ -46,16 +48,21 @@ def read_tokenizer(
                 file=os.path.join(folder, other),
             )
         return {}, [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
-    if keys["model"] == "gpt2":
+    if pre is None and whole.get("model") and (step := unsaid(whole, keys["model"])):
+        keys |= {"pre": "default", **keys, **library_keys(whole, os.path.join(folder, "tokenizer.json")), UNSAID: step}
+        notes = []
+    elif composes(whole):
+        keys["normalizer.nfc"] = True
+    if keys["model"] == "gpt2" and UNSAID not in keys:
         keys |= _cuts(folder, whole or tekken_cuts(folder), keys.get("pre"), pre)
     if keys["model"] != "rwkv":
-        keys |= special_keys(keys["tokens"], config, settings)
+        keys |= special_keys(keys["tokens"], config, settings) | added_keys(whole, settings)
     templates = chat_templates(folder, settings)
     found = {PREFIX + key: value for key, value in keys.items() if value is not None}
     if TEMPLATE in templates and ("merges" in keys or "pre" not in keys) and not isinstance(settings.get("chat_template"), list):
         found[TEMPLATE] = templates[TEMPLATE]  # in the order that files have had since they were first written
     added = ends(folder, config, settings, keys)
-    added |= around(whole, keys | added, embeds=embeds)
+    added |= around(whole, settings, keys | added, embeds=embeds)
     found |= {PREFIX + key: value for key, value in added.items()} | templates
     answers = tuple(keys["tokens"][token] for token in config.get(ANSWER_IDS, ()))
     if forms := [each.template for each in BY_TYPE.values() if each.texts == answers]:

@@ -2,7 +2,7 @@
 
 repl              the loop: reads a message, shows the answer
 lines             the editor and the plain lines that messages come from; completer (Tab), typed_path (paths as typed)
-conversation      the exchanges of one chat: ask, answer again, undo; interrupt (Ctrl-C stops an answer)
+conversation      the exchanges of one chat: ask, answer again, undo
 slash_commands    /help and the others; session_commands (/undo, /fork, /file, /save, /load, /copy), settings (/set),
                   context_view (/context)
 switching         the model of the chat: opened, replaced (/model); guide (rules that answer for the bundled model)

@@ -42,7 +42,8 @@ def _matching(begun: str, words: Iterable[str]) -> list[str]:
 
 def _models(begun: str) -> list[str]:
     """Names of models on this machine; folders and .gguf files where a path was begun."""
-    from edgellm.catalogue import bundled, installed
+    from edgellm.catalogue.names import installed
+    from edgellm.catalogue.registry import bundled
 
     names = [entry.name for entry, _, _ in bundled()] + [name for name, _ in installed()]
     return [*_matching(begun, names), *_typed_paths(begun)]

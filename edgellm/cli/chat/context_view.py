@@ -26,16 +26,18 @@ def used_tokens(chat: Dialogue) -> int:
     if chat.last is not None and chat.last.stats.generated_tokens:
         held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
     elif chat.session is not None and chat.turns:
-        held = min(chat.session.n_tokens, len(chat.model.chat_prompt(chat.messages(), tools=chat.tools.get("tools"))))
+        tools = chat.servers.options_for(chat.model).get("tools") if chat.servers else None
+        held = min(chat.session.n_tokens, len(chat.model.chat_prompt(chat.messages(), tools=tools)))
     else:
         held = 0
     return min(chat.model.info.context, held)
 
 
 def picture_tokens(chat: Dialogue, message: dict[str, Any]) -> int:
-    """Tokens of a message's pictures, each of which is encoded already."""
-    pictures = [part["image"] for part in message["content"] if isinstance(part, dict) and part["type"] == "image"]
-    return sum(len(chat.model.embed_image(picture)) for picture in pictures)
+    """Tokens of a message's pictures and clips, each of which is encoded already."""
+    parts = [part for part in message["content"] if isinstance(part, dict)]
+    images = sum(len(chat.model.embed_image(part["image"])) for part in parts if part["type"] == "image")
+    return images + sum(len(chat.model.embed_audio(part["audio"])) for part in parts if part["type"] == "audio")
 
 
 def lines(chat: Dialogue, columns: int) -> list[str]:
@@ -54,7 +56,7 @@ def lines(chat: Dialogue, columns: int) -> list[str]:
         stats = chat.last.stats
         shown.append(
             f"last answer: {stats.cached_tokens:,} cached, {stats.computed_tokens:,} computed, "
-            f"{stats.evicted_tokens:,} evicted tokens"
+            f"{stats.evicted_tokens:,} evicted tokens" + (f", {stats.forgotten_images} pictures" if stats.forgotten_images else "")
         )
     return shown + _messages(chat, columns)
 

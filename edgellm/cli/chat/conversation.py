@@ -1,4 +1,4 @@
-"""The turns of one chat, asked, answered and taken back, and the session on the disk that keeps them."""
+"""The turns of one chat: asked, answered, undone, and saved in a session on the disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from edgellm.api.model import Model, Session
     from edgellm.api.records import Generation
     from edgellm.api.stream import Stream
+    from edgellm.cli.chat.mcp_tools import ChatServers
     from edgellm.sampling import ResolvedOptions, SamplingKeywords
 
 Settings = dict[str, Any]  # Any: options of Model.chat, of many types
 Messages = list[dict[str, str]]
 STATE_SECONDS = 30.0  # at least between two saved states of a chat: they may be large
 NGRAM = "ngram"  # the draft that needs no model
+CLIP_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")  # of files that come as audio
 
 
 class Dialogue:
@@ -50,7 +52,7 @@ class Dialogue:
         self.keeper: Keeper | None = None  # None: nothing is saved
         self.session: Session | None = None  # what holds the computed conversation
         self.plain = False  # Markdown is shown as it is written
-        self.tools: Settings = {}  # options that offer tools of MCP servers
+        self.servers: ChatServers | None = None  # of MCP
         self._stream: Stream | None = None
         self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
         self.pictures: list[str] = []  # that come with it: their paths
@@ -187,8 +189,7 @@ class Dialogue:
     def _chat(self, turns: Messages) -> Stream:
         settings = self.settings if self.policy == "ring" else {**self.settings, "context_policy": self.policy}
         self.session = self.session or self.model.session()
-        tools = {**self.tools, "run_tools": True} if self.tools.get("tools") else {}
-        options: Settings = {**settings, **tools}
+        options: Settings = {**settings, **(self.servers.options_for(self.model) if self.servers else {})}
         stream: Stream = self.session.chat(self.messages(turns), stream=True, progress=self.progress, **options)
         return stream
 
@@ -199,10 +200,15 @@ def _message(turn: dict[str, str]) -> dict[str, Any]:
     content: Any = turn["content"]
     if "images" in turn:
         paths = turn["images"].split("\n")
-        content = [{"type": "image", "image": path} if os.path.exists(path) else _gone(path) for path in paths]
+        content = [_part(path) if os.path.exists(path) else _gone(path) for path in paths]
         content.append({"type": "text", "text": turn["content"]})
     pinned = {"pinned": True} if turn["content"] != turn["asked"] else {}  # a document came with it
     return {"role": turn["role"], "content": content, **pinned}
+
+
+def _part(path: str) -> dict[str, str]:
+    kind = "audio" if path.lower().endswith(CLIP_SUFFIXES) else "image"
+    return {"type": kind, kind: path}
 
 
 def _gone(path: str) -> dict[str, str]:
@@ -233,7 +239,7 @@ class Keeper:
         self._state: Messages | None = None
         self._state_time = -STATE_SECONDS
         self.trouble = ""  # what the last answer's saving met
-        self._told = ""
+        self._reported = ""
 
     @property
     def name(self) -> str:
@@ -245,15 +251,15 @@ class Keeper:
         self.trouble = self._saved(chat, state=time.monotonic() - self._state_time >= STATE_SECONDS)
 
     def taken_back(self, chat: Dialogue) -> None:
-        """The last exchange is gone: on the disk as well. Says what goes wrong."""
+        """Delete the last exchange on the disk as well, and report a failure."""
         self.trouble = self._saved(chat, state=False)
-        self.tell()
+        self.report()
 
-    def tell(self) -> None:
-        """Say what the last answer's saving met, unless it was said before."""
-        if self.trouble and self.trouble != self._told:
+    def report(self) -> None:
+        """Print why the last answer could not be saved, once."""
+        if self.trouble and self.trouble != self._reported:
             say(self.trouble)
-        self._told = self.trouble
+        self._reported = self.trouble
 
     def _saved(self, chat: Dialogue, *, state: bool) -> str:
         """Write the text if it is new, and the `state`; what went wrong, "" if nothing did."""
@@ -283,32 +289,39 @@ class Keeper:
             self._held.close()
         self._held, self._text, self._state, self._created = None, None, None, time.time()
 
-    def save_as(self, chat: Dialogue, name: str) -> None:
-        """Save at once; with a name, under that one from now on. Raises SessionError, Unwritable, OSError."""
+    def save_as(self, chat: Dialogue, name: str) -> str:
+        """Save at once; with a name, under that one from now on. Returns why the state could not be saved, "" if it was.
+
+        Raises SessionError, Unwritable, OSError; the chat then stays what it was.
+        """
         if not chat.turns:
             raise OptionError("/save: nothing was said yet")
         if name and name != self.name:
             if self.store.text_path(name).exists():
                 raise SessionError(f"there is a session {name} already; choose another name, or /load {name}")
-            held = self.store.claim(name)
-            try:
-                self.store.write(held.name, _record(chat, time.time()))
-            except BaseException:  # the chat stays what it was
-                held.close()
-                raise
+            held = self._claimed(chat, name)
             self.leave()
             self._held, self._text = held, list(chat.turns)
         else:
             self._write(chat)
-        self._write_state(chat)
+        return self._saved(chat, state=True)
 
     def fork(self, chat: Dialogue, name: str) -> None:
-        """Save, and continue as another session. Raises SessionError, Unwritable, OSError."""
+        """Save, and continue as another session. Raises SessionError, Unwritable, OSError; the chat then stays what it was."""
         self._write(chat)
-        held = self.store.claim(name or self.name)
+        held = self._claimed(chat, name or self.name)
         self.close(chat, quiet=True)
-        self._held = held
-        self._write(chat)
+        self._held, self._text = held, list(chat.turns)
+
+    def _claimed(self, chat: Dialogue, name: str) -> LockedChat:
+        """A new session with the chat's text. Raises SessionError, Unwritable, OSError."""
+        held = self.store.claim(name)
+        try:
+            self.store.write(held.name, _record(chat, time.time()))
+        except BaseException:
+            held.close()
+            raise
+        return held
 
     def take(self, chat: Dialogue, name: str, record: SavedChat) -> None:
         """Go on with a saved session: its text, and its state where that fits the model."""

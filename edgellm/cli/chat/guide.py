@@ -112,7 +112,7 @@ _ENGLISH = _words(
 
 def is_guide(model: Model) -> bool:
     """True if this is the model that comes with edgellm."""
-    from edgellm.catalogue import bundled
+    from edgellm.catalogue.registry import bundled
 
     return model.info.path in [path for _, _, path in bundled()]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from edgellm.cli.chat.context_view import bar, used_tokens
 from edgellm.cli.chat.conversation import Dialogue
-from edgellm.cli.chat.interrupt import on_ctrl_c
 from edgellm.cli.chat.lines import EditedLines, PlainLines, read_message
 from edgellm.cli.chat.session_commands import pasted
 from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
@@ -84,7 +85,8 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
 
 def _print(conversation: Dialogue, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
-    reading, full = ReadingLine(), conversation.full
+    again = bool(conversation.turns) and conversation.last is None  # a resumed chat is read without a question
+    reading, full = ReadingLine(conversation.model.info.context, asks=not again), conversation.full
     conversation.progress = reading.read
     with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext(lambda: 0) as pressed:
         show(events, reading, plain=conversation.plain)
@@ -96,8 +98,8 @@ def _print(conversation: Dialogue, events: Iterator[Event], interactive: bool) -
     if conversation.full and not full:
         say(FULL)
     if conversation.keeper is not None:
-        conversation.keeper.tell()
-    if pressed() > 1 and asked("leave the chat?"):
+        conversation.keeper.report()
+    if pressed() > 1 and asked("leave the chat?", interrupted=True):
         raise Leave
 
 
@@ -122,3 +124,24 @@ def _remark(result: Generation, attached: str) -> None:
         say(f"(cut after {n} token{'s' if n != 1 else ''}{thinking}: {CUT[result.stop_reason]})")
     elif not result.text:
         say("(the model thought, and ended without an answer)" if result.thinking else "(the model ended its answer at once)")
+
+
+@contextlib.contextmanager
+def on_ctrl_c(stop: Callable[[], None]) -> Iterator[Callable[[], int]]:
+    """While the block runs, Ctrl-C calls `stop`; if the block does not end, a second one breaks it off. Gives how many."""
+    pressed = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: pressed
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGINT, before)

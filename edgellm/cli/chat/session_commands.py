@@ -1,4 +1,4 @@
-"""The commands inside a chat that change what was said or where it is kept: /undo, /fork, /file, /save, /load, /copy."""
+"""The commands inside a chat that change what was said or where it is kept: /undo, /fork, /file, /save, /load, /copy, /mcp."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.cli.chat import typed_path
+from edgellm.cli.chat.conversation import CLIP_SUFFIXES
 from edgellm.cli.chat.resuming import saved_lines
 from edgellm.cli.options import typed
 from edgellm.cli.terminal.keyboard import asked
-from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.output import fitting, say
 from edgellm.cli.terminal.screen import understands_escapes
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
+    from edgellm.api.records import Event
     from edgellm.cli.chat.conversation import Dialogue, Keeper
 
 MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
 MOST_FILE = 16 << 20  # bytes; more than any context
 PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")  # how their files begin
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
 
 
 def undo(chat: Dialogue, rest: str) -> None:
@@ -58,33 +60,82 @@ def file(chat: Dialogue, rest: str) -> None:
         say(f"comes with your next message: {chat.attached}" if chat.attached else "no file is attached; /file PATH attaches one")
         return
     path = Path(os.path.expanduser(typed_path.meant(rest)))
+    if path.suffix.lower() in CLIP_SUFFIXES and path.is_file():
+        attach_medium(chat, path)
+        return
     try:
         with path.open("rb") as opened:  # its size may be 0 though it has no end, as /dev/zero's
             data = opened.read(MOST_FILE + 1)
         if len(data) > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
         if data.startswith(PICTURES) or (data[:4], data[8:12]) == (b"RIFF", b"WEBP"):
-            attach_picture(chat, path)
+            attach_medium(chat, path)
             return
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file or a picture") from error
+        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file, a picture or a clip") from error
     if not text.strip():
         raise OptionError(f"/file {rest}: is empty; give a text file")
-    if (path.name, text) in chat.files:
-        say(f"{path.name} is attached already")
+    _attach(chat, f"/file {rest}", path.name, text)
+
+
+def servers(chat: Dialogue, rest: str) -> Iterator[Event] | None:
+    """List MCP servers, attach a resource of one, or ask its prompt. Raises OptionError, BackendError."""
+    if chat.servers is None:
+        raise OptionError("/mcp: there are no servers; start the chat with --mcp FILE")
+    try:
+        name, *given = shlex.split(rest) or [""]
+    except ValueError as error:
+        raise OptionError(f"/mcp {rest}: {str(error).lower()}; put texts with blanks into quotes") from error
+    if not name:
+        for row in chat.servers.lines:
+            print(fitting(f"  {row[0]:<24} {row[1]}", 27), file=sys.stderr, flush=True)
+        return None
+    if (text := chat.servers.resource(name)) is not None:
+        _attach(chat, f"/mcp {name}", name, text)
+        return None
+    arguments = {key: value for key, equals, value in (each.partition("=") for each in given) if equals}
+    return chat.ask(chat.servers.prompt(name, arguments))
+
+
+def _attach(chat: Dialogue, command: str, name: str, text: str) -> None:
+    """Let a text come with the next message, as much of it as the user wants. Raises OptionError."""
+    if (name, text) in chat.files:
+        say(f"{name} is attached already")
         return
     ids = chat.model.tokenizer.encode(text)
     n, context = len(ids), chat.model.info.context
     if n >= context:
-        text, n = _cut(chat, rest, ids), context // 2
-    chat.attach(path.name, text)
-    say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
+        text, n = _cut(chat, command, ids), context // 2
+    chat.attach(name, text)
+    say(f"{name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
 
 
-def attach_picture(chat: Dialogue, path: Path) -> None:
-    """Let a picture come with the next message. Raises OptionError, ImageError."""
+def attach_medium(chat: Dialogue, path: Path) -> None:
+    """Let a picture or clip come with the next message. Raises OptionError, ImageError, AudioError."""
+    if path.suffix.lower() in CLIP_SUFFIXES:
+        _attach_clip(chat, path)
+    else:
+        _attach_picture(chat, path)
+
+
+def _attach_clip(chat: Dialogue, path: Path) -> None:
+    from edgellm.audio_spec import RATE
+    from edgellm.chat.audio import Audio, read
+
+    if chat.model.info.audio is None:
+        raise OptionError(
+            f"{path.name} is audio, and {chat.model.info.path.name} takes none: there is no projector (mmproj-*.gguf) with an "
+            "audio encoder beside it; download it, or name one with --mmproj"
+        )
+    seconds = len(read(Audio(path))) / RATE
+    if (place := str(path.absolute())) not in chat.pictures:
+        chat.pictures.append(place)
+    say(f"{path.name}, {seconds:.3g} seconds, comes with your next message")
+
+
+def _attach_picture(chat: Dialogue, path: Path) -> None:
     from edgellm.chat.images import read
 
     if chat.model.info.vision is None:
@@ -99,9 +150,9 @@ def attach_picture(chat: Dialogue, path: Path) -> None:
 
 
 def pasted(chat: Dialogue, text: str) -> str:
-    """A message without the path of a picture that it begins with, as terminals paste one that is dropped: it is attached.
+    """A message without the path of a picture or clip that it begins with, as terminals paste one that is dropped: it is attached.
 
-    Raises OptionError, ImageError.
+    Raises OptionError, ImageError, AudioError.
     """
     stream = io.StringIO(text)
     lexer = shlex.shlex(stream, posix=True, punctuation_chars=False)
@@ -111,19 +162,19 @@ def pasted(chat: Dialogue, text: str) -> str:
     except ValueError:  # a quotation that does not end
         return text
     path = Path(os.path.expanduser(word.removeprefix("file://")))
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    if path.suffix.lower() not in (*PICTURE_SUFFIXES, *CLIP_SUFFIXES) or not path.is_file():
         return text
-    attach_picture(chat, path)
+    attach_medium(chat, path)
     return stream.read().strip()
 
 
-def _cut(chat: Dialogue, rest: str, ids: Sequence[int]) -> str:
+def _cut(chat: Dialogue, command: str, ids: Sequence[int]) -> str:
     """The first half context of a document, if the user wants that. Raises OptionError."""
     context = chat.model.info.context
     long = f"has {len(ids):,} tokens, and the context holds {context:,}"
-    if not asked(f"{rest} {long}; attach its first {context // 2:,}?"):
+    if not asked(f"{command} {long}; attach its first {context // 2:,}?"):
         larger = typed("context", (len(ids) // 1024 + 2) * 1024)
-        raise OptionError(f"/file {rest}: {long}; give a part of it, or start the chat with {larger}")
+        raise OptionError(f"{command}: {long}; give a part of it, or start the chat with {larger}")
     return chat.model.tokenizer.decode(list(ids[: context // 2]))
 
 
@@ -131,8 +182,10 @@ def save(chat: Dialogue, rest: str) -> None:
     """Save now, or under a name."""
     kept = _keeper(chat, "/save")
     with _disk("/save"):
-        kept.save_as(chat, rest)
+        trouble = kept.save_as(chat, rest)
     say(f"saved as {kept.name}")
+    if trouble:
+        say(trouble)
 
 
 def load(chat: Dialogue, rest: str) -> None:

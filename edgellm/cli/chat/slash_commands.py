@@ -131,8 +131,9 @@ def _stats(chat: Dialogue, rest: str) -> None:
 def _context(chat: Dialogue, rest: str) -> None:
     from edgellm.cli.chat.context_view import lines
 
-    for line in lines(chat, columns(sys.stderr)):
-        print(line, file=sys.stderr, flush=True)
+    width = columns(sys.stderr)
+    for line in lines(chat, width):
+        print(line if len(line) <= width else fitting(line), file=sys.stderr, flush=True)
 
 
 COMMANDS = {
@@ -145,6 +146,7 @@ COMMANDS = {
     "file": Command("[PATH]", "attach a text file or a picture to the next message, or list those attached", session_commands.file),
     "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),
     "load": Command("[NAME]", "resume a saved chat", session_commands.load),
+    "mcp": Command("[NAME [X=TEXT]]", "list MCP servers, attach a resource of one, or ask its prompt", session_commands.servers),
     "copy": Command("", "copy the last answer", session_commands.copy),
     "think": Command("[on|off]", "show or set whether the model thinks before it answers", _think),
     "system": Command("[TEXT]", 'show or set the system prompt ("" for none)', _system),

@@ -18,7 +18,7 @@ from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemo
 if TYPE_CHECKING:
     from edgellm.api.model import Model
 
-BUNDLED = "built in"  # why the guide was taken
+BUNDLED = "built in"  # why the guide was chosen
 
 
 class ModelSlot:
@@ -114,7 +114,9 @@ def _keep_if_possible(conversation: Dialogue, option: str) -> None:
 
 def usual_model() -> tuple[str, str]:
     """The model of a chat that names none, and why it is this one. Raises ModelNotFound."""
-    from edgellm.catalogue import bundled, entries, fetch_command, installed, resolve
+    from edgellm.catalogue import resolve
+    from edgellm.catalogue.names import fetch_command, installed
+    from edgellm.catalogue.registry import bundled, entries
 
     last = last_model()
     if last is not None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any  # Any: options of `load`, and what JSON has
 
-from edgellm.cli.commands.profile_table import milliseconds, print_profile, profile_report
+from edgellm.cli.terminal.profile_table import milliseconds, print_profile, profile_report
 from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.cli.terminal.table import table
 

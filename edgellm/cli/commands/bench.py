@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgellm.cli import options
-from edgellm.cli.commands.profile_table import milliseconds, print_profile
 from edgellm.cli.terminal.filter import clean
+from edgellm.cli.terminal.profile_table import milliseconds, print_profile
 from edgellm.cli.terminal.table import line_width, wrapped
 from edgellm.errors import OptionError
 
@@ -31,8 +31,7 @@ def bench(
     p: Annotated[str, typer.Option("-p", "--n-prompt", metavar="N,...", help="Prompt lengths in tokens; 0 for no test.")] = "512",
     n: Annotated[str, typer.Option("-n", "--n-gen", metavar="N,...", help="Tokens to generate; 0 for no test.")] = "128",
     pg: Annotated[
-        list[str] | None,
-        typer.Option("-pg", metavar="P,N", show_default=False, help="One test of a prompt of P tokens and N generated tokens."),
+        list[str] | None, typer.Option("-pg", metavar="P,N", help="One test of a prompt of P tokens and N generated tokens.")
     ] = None,
     d: Annotated[str, typer.Option("-d", "--n-depth", metavar="N,...", help="Tokens in the KV cache before each test.")] = "0",
     r: Annotated[
@@ -40,17 +39,14 @@ def bench(
         typer.Option("-r", "--repetitions", metavar="N", show_default="5; 1 with --parallel", help="Repetitions of each test."),
     ] = None,
     parallel: Annotated[
-        str | None,
-        typer.Option(
-            "--parallel", metavar="N,...", show_default=False, help="Batch this many conversations, as llama-batched-bench does."
-        ),
+        str | None, typer.Option("--parallel", metavar="N,...", help="Batch this many conversations, as llama-batched-bench does.")
     ] = None,
-    t: Annotated[str | None, typer.Option("-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.")] = None,
+    t: Annotated[str | None, typer.Option("-t", "--threads", metavar="N,...", help="Compute threads.")] = None,
     chosen: options.Chosen = options.NONE,
     profile: Annotated[
         bool,
         typer.Option(
-            "--profile", help=("Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers.")
+            "--profile", help="Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers."
         ),
     ] = False,
     json_: options.Json = False,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any  # Any: options of Model.chat, of many types
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgellm.cli import completion, options
+
+if TYPE_CHECKING:
+    from edgellm.cli.chat.mcp_tools import ChatServers
 
 
 @options.takes(*options.CHAT, *options.WEIGHTS)
@@ -18,10 +21,9 @@ def chat(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            show_default=False,
             callback=options.understood,
             autocompletion=completion.model_names,
-            help=("As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."),
+            help="As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide.",
         ),
     ] = None,
     chosen: options.Chosen = options.NONE,
@@ -32,9 +34,8 @@ def chat(
         typer.Option(
             "--resume",
             metavar="NAME",
-            show_default=False,
             autocompletion=completion.session_names,
-            help=("Resume a saved chat; without a name, pick one from a list."),
+            help="Resume a saved chat; without a name, pick one from a list.",
         ),
     ] = None,
     plain: options.Plain = False,
@@ -69,11 +70,11 @@ def chat(
     most = budget() if interactive and not private else 0
     with (
         quiet() if interactive else contextlib.nullcontext(),
-        _tools(mcp) as tools,
+        _servers(mcp) as servers,
         ModelSlot(name, chosen.part("loading"), before.load if before else {}, remembers=not private) as slot,
     ):
         conversation = slot.begin(chosen.part("sampling", "generation", "chat"), system, why)
-        conversation.plain, conversation.tools = plain, tools
+        conversation.plain, conversation.servers = plain, servers
         with keeper(conversation, before, most=most):
             if system is not None:
                 conversation.system = system
@@ -82,10 +83,10 @@ def chat(
         raise typer.Exit(code)
 
 
-def _tools(file: Path | None) -> contextlib.AbstractContextManager[dict[str, Any]]:
-    """Options that offer the tools of a file's MCP servers. Raises OptionError, BackendError."""
+def _servers(file: Path | None) -> contextlib.AbstractContextManager[ChatServers | None]:
+    """The MCP servers of a file. Raises OptionError, BackendError."""
     if file is None:
-        return contextlib.nullcontext({})
-    from edgellm.cli.chat.mcp_tools import chat_tools  # asyncio is 3 MB
+        return contextlib.nullcontext()
+    from edgellm.cli.chat.mcp_tools import chat_servers  # asyncio is 3 MB
 
-    return chat_tools(options.mcp_servers(file))
+    return chat_servers(options.mcp_servers(file))

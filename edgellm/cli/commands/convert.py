@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgellm.cli import options
+from edgellm.cli.completion import plain_type_names
 from edgellm.cli.terminal.output import say
 
 
@@ -15,32 +16,27 @@ def convert(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR",
-            show_default=False,
-            help=("A Hugging Face checkpoint folder, with config.json, .safetensors files and a tokenizer."),
+            metavar="DIR", help="A Hugging Face checkpoint folder, with config.json, .safetensors files and a tokenizer."
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The .gguf file to write.")],
     type_: Annotated[
         str | None,
         typer.Option(
             "--type",
             "--outtype",
             metavar="TYPE",
-            show_default=False,
+            autocompletion=plain_type_names,
             help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's type (auto).",
         ),
     ] = None,
-    pre: Annotated[
-        str | None, typer.Option("--pre", metavar="NAME", show_default=False, help="The pre-tokenizer, if it is not recognised.")
-    ] = None,
+    pre: Annotated[str | None, typer.Option("--pre", metavar="NAME", help="The pre-tokenizer, if it is not recognised.")] = None,
     mmproj: Annotated[
         bool, typer.Option("--mmproj", help="Write the model's image encoder, a projector file (F32, F16, BF16 or Q8_0).")
     ] = False,
     lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter; write a GGUF adapter.")] = False,
     base: Annotated[
-        Path | None,
-        typer.Option("--base", metavar="DIR", show_default=False, help="The adapter's base model. Default: the one that it names."),
+        Path | None, typer.Option("--base", metavar="DIR", help="The adapter's base model. Default: the one that it names.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     json_: options.Json = False,

@@ -23,27 +23,15 @@ Truncate = Annotated[bool, typer.Option("--truncate", help="Cut lines that excee
 def embed(
     model: options.Model,
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE]", show_default=False, help=("A text in UTF-8, one vector per line. Default: standard input.")
-        ),
+        Path | None, typer.Argument(metavar="[FILE]", help="A text in UTF-8, one vector per line. Default: standard input.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE.npy",
-            show_default=False,
-            help="Write a NumPy array (lines, values) instead of JSON lines.",
-        ),
+        typer.Option("-o", "--output", metavar="FILE.npy", help="Write a NumPy array (lines, values) instead of JSON lines."),
     ] = None,
     no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Skip L2 normalisation.")] = False,
     dimensions: Annotated[
-        int | None,
-        typer.Option(
-            "--dimensions", metavar="N", show_default=False, help="Keep the first N values of each vector (Matryoshka models)."
-        ),
+        int | None, typer.Option("--dimensions", metavar="N", help="Keep the first N values of each vector (Matryoshka models).")
     ] = None,
     truncate: Truncate = False,
     context: Annotated[
@@ -53,13 +41,12 @@ def embed(
             "--context",
             "--ctx-size",
             metavar="N",
-            show_default=False,
             help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
         ),
     ] = None,
     chosen: options.Chosen = options.NONE,
     force: Annotated[
-        bool, typer.Option("--force", help=("Load the model even if it does not fit into free memory, and replace FILE.npy."))
+        bool, typer.Option("--force", help="Load the model even if it does not fit into free memory, and replace FILE.npy.")
     ] = False,
 ) -> None:
     """Embed each line of a text.

@@ -8,7 +8,7 @@ import typer
 
 from edgellm.cli import completion, options
 from edgellm.cli.terminal.progress import ProgressLine
-from edgellm.errors import DownloadError, ModelNotFound
+from edgellm.errors import DownloadError, FormatError, ModelNotFound
 from edgellm.options import loading
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ def fit(
         str | None,
         typer.Argument(
             metavar="[NAME|FILE|hf:OWNER/REPO]",
-            show_default=False,
             callback=options.understood,
             autocompletion=completion.all_names,
-            help=("As for run; the model need not be on this machine. Default: the whole catalogue."),
+            help="As for run; the model need not be on this machine. Default: the whole catalogue.",
         ),
     ] = None,
     chosen: options.Chosen = options.NONE,
@@ -60,8 +59,8 @@ def _catalogue(timing: bool) -> list[Guess]:
     """The default file of every entry, smallest first; last those that cannot be run yet."""
     from edgellm.bench.fit import guess, order
     from edgellm.bench.speed import speed
-    from edgellm.catalogue import entries
     from edgellm.catalogue.machine import memory
+    from edgellm.catalogue.registry import entries
 
     free = memory()
     with ProgressLine("measuring memory bandwidth") as progress:
@@ -128,9 +127,9 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
     from edgellm.bench.speed_probe import tokens_per_second
     from edgellm.loading.backend_choice import reader
 
-    gguf, here = _open(name)
+    gguf, here, projector = _open(name, threads)
     with gguf:
-        result = fitting.fit(gguf, context=context, threads=threads)
+        result = fitting.fit(gguf, context=context, threads=threads, projector=projector)
         rate = None
         if timing and result.best is not None and reader(gguf) is find("cpu"):
             with ProgressLine(f"timing {name}") as progress:
@@ -140,6 +139,7 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
             "file": str(gguf.path),
             "here": here,
             "bytes": gguf.nbytes,
+            "projector": projector,
             "architecture": gguf.metadata.get("general.architecture"),
             "runs": result.refusal or True,
             "context_length": result.trained,
@@ -163,13 +163,15 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
         }
 
 
-def _open(name: str) -> tuple[GGUFFile, bool]:
-    """The model, or its header on the hub; and whether it is on this machine."""
-    from edgellm.catalogue import entry_of, resolve
+def _open(name: str, threads: int | None) -> tuple[GGUFFile, bool, int]:
+    """The model, or its header on the hub; whether it is on this machine; and the bytes of memory that images take beside it."""
+    from edgellm.catalogue import resolve
+    from edgellm.catalogue.names import entry_of
     from edgellm.checkpoints.opening import open_model
 
     try:
-        return open_model(resolve(name)), True
+        gguf = open_model(resolve(name))
+        return gguf, True, _projector_bytes(gguf, threads)
     except ModelNotFound:
         if entry_of(name) is None and not name.startswith("hf:"):
             raise
@@ -177,11 +179,36 @@ def _open(name: str) -> tuple[GGUFFile, bool]:
 
     try:
         with ProgressLine(f"reading the header of {name}"):
-            return open_remote(name), False
+            gguf, projector = open_remote(name)
+            return gguf, False, projector
     except DownloadError as error:
         if entry_of(name) is None:
             raise
         raise DownloadError(f"{error}; edgellm fit, without a name, has an estimate that needs no network") from error
+
+
+def _projector_bytes(gguf: GGUFFile, threads: int | None) -> int:
+    """Memory of the projector that lies beside a model, 0 without one that can be used."""
+    from pathlib import Path
+
+    from edgellm.hparams import Keys
+    from edgellm.loading.projector import find_projector
+
+    try:
+        path = find_projector(Path(gguf.path), Keys(gguf).n_embd, None)
+        if path is None:
+            return 0
+        from edgellm.arch._projector import media_of
+        from edgellm.checkpoints.opening import open_model
+
+        with open_model(path) as projector:
+            if not media_of(projector)[0]:
+                return projector.nbytes
+        from edgellm.loading.image_encoder import memory_of
+
+        return memory_of(path, threads)
+    except FormatError:
+        return 0
 
 
 def _advice(name: str, result: Fit, here: bool) -> str:
@@ -208,7 +235,8 @@ def _model_page(facts: Facts) -> str:
     from edgellm.cli.terminal.table import table, wrapped
 
     where = "on this machine" if facts["here"] else "not fetched yet"
-    lines = [wrapped(clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}"))]
+    images = f", with {size(facts['projector'])} for images" if facts["projector"] else ""
+    lines = [wrapped(clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}{images}"))]
     if facts["memory"]:
         types = list(dict.fromkeys(row["kv_type"] for row in facts["memory"]))
         cells = {(row["context"], row["kv_type"]): size(row["bytes"]) + ("" if row["fits"] else " (no)") for row in facts["memory"]}

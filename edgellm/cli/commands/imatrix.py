@@ -21,11 +21,10 @@ def imatrix(
         Path,
         typer.Argument(
             metavar="TEXT",
-            show_default=False,
-            help=("Calibration text in UTF-8, similar to what the model will read; a few hundred thousand characters are usual."),
+            help="Calibration text in UTF-8, similar to what the model will read; a few hundred thousand characters are usual.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The .gguf file to write.")],
     context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Window length in tokens.")] = 512,
     chosen: options.Chosen = options.NONE,
     process_output: Annotated[bool, typer.Option("--process-output", help="Include the output matrix.")] = False,
@@ -45,8 +44,7 @@ def imatrix(
     from edgellm.formats.whole_file import check_place
     from edgellm.tools.imatrix import measure
     from edgellm.tools.importance import write_importance
-    from edgellm.tools.places import check_out
-    from edgellm.tools.source import open_source
+    from edgellm.tools.places import check_out, open_source
 
     words, path = read_text(text), resolve(model)
     parts: list[str | Path] = [path]

@@ -12,22 +12,18 @@ from edgellm.cli.terminal.output import say
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A .gguf file; any part of a split model.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .gguf file; any part of a split model.")],
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME",
-            show_default=False,
-            help=("The name: lower-case letters, digits, dots and dashes. Default: the file's name."),
-        ),
+        typer.Argument(metavar="NAME", help="The name: lower-case letters, digits, dots and dashes. Default: the file's name."),
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking to it.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Give a model file a name. You can then use it from any folder.
 
-    The file is checked, then linked into edgellm's own folder, which takes no space. Use --copy for files that will go
-    away, such as those on a USB stick. edgellm rm NAME removes the name.
+    The file is checked, then linked into edgellm's own folder, which takes no space; so is the projector (mmproj-*.gguf) beside
+    it. Use --copy for files that will go away, such as those on a USB stick. edgellm rm NAME removes the name.
 
     \b
     edgellm import ~/Downloads/my-model.Q4_K_M.gguf
@@ -35,9 +31,10 @@ def import_(
     """
     from edgellm.catalogue.importing import import_model
     from edgellm.cli.terminal.fetching import FetchProgress
+    from edgellm.loading.projector import own_projector
 
     with FetchProgress(quiet=json_ or not copy) as progress:
-        called, path = import_model(file, name, copy=copy, progress=progress)
+        called, path = import_model(file, name, projector=own_projector(file), copy=copy, progress=progress)
     if json_:
         import json
 

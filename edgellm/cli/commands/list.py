@@ -23,7 +23,7 @@ def list_(json_: options.Json = False) -> None:
 
     Models are used in place: from the Hugging Face cache (shared with llama.cpp), the folders of Ollama, LM Studio,
     llama.cpp, GPT4All and Jan, edgellm's own folder, and those in your models.toml. Each file is listed once, and once
-    more for every name given with edgellm import.
+    more for every name given with edgellm import. "images" marks models that a projector lies beside.
 
     \b
     edgellm list
@@ -46,6 +46,7 @@ def list_(json_: options.Json = False) -> None:
                         "name": model.found.name,
                         "type": _type(model),
                         "bytes": model.found.size,
+                        "sees": _sees(model),
                         "store": model.store,
                         "also": list(model.also),
                         "same_as": model.same_as or None,
@@ -62,9 +63,19 @@ def list_(json_: options.Json = False) -> None:
     rows = []
     for model in models:
         found, fits = model.found, verdict(rough_bytes(model.found.size), free)
-        rows.append((_name(found, stems), _type(model) or "?", size(found.size), _where(model), fits))
+        seen = "images" if _sees(model) else ""
+        rows.append((_name(found, stems), _type(model) or "?", size(found.size), seen, _where(model), fits))
     if rows:
-        print(table(("name", "type", "size", "where", "fits"), rows, right=(2,), optional=(3, 4)))
+        head = ("name", "type", "size", "sees", "where", "fits")
+        shown = [column for column in range(len(head)) if head[column] != "sees" or any(row[column] for row in rows)]
+        print(
+            table(
+                [head[column] for column in shown],
+                [[row[column] for column in shown] for row in rows],
+                right=(2,),
+                optional=(len(shown) - 2, len(shown) - 1),
+            )
+        )
     if all(model.store == bundled.NAME for model in models):
         say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")
 
@@ -85,6 +96,17 @@ def _where(model: StoredModel) -> str:
     if model.same_as:
         return f"{model.store}, the file of {model.same_as}"
     return ", ".join((model.store, *model.also))
+
+
+def _sees(model: StoredModel) -> bool:
+    """True if its projector for images is there."""
+    from edgellm.catalogue.projectors import projectors_beside
+
+    if next(projectors_beside(model.found.path), None) is None:
+        return False
+    from edgellm.loading.projector import own_projector  # opens both files
+
+    return own_projector(model.found.path) is not None
 
 
 def _type(model: StoredModel) -> str:

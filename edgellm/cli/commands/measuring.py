@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgellm.cli.commands.profile_table import profile_report
+from edgellm.cli.terminal.profile_table import profile_report
 from edgellm.cli.terminal.progress import ProgressLine
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgellm.cli import options
+from edgellm.cli.terminal.piped import file_bytes
 from edgellm.errors import OptionError
 from edgellm.options.tools import CHUNKS, STRIDE
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @options.takes(STRIDE, CHUNKS, *options.COMPUTE, *options.WEIGHTS)
 def perplexity(
     model: options.Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A text in UTF-8.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A text in UTF-8.")],
     context: Annotated[
         int | None,
         typer.Option(
@@ -31,15 +32,11 @@ def perplexity(
             "--context",
             "--ctx-size",
             metavar="N",
-            show_default=False,
             help="Window length in tokens. Default: 512, or what the model was trained for if that is less.",
         ),
     ] = None,
     kl_base: Annotated[
-        str | None,
-        typer.Option(
-            "--kl-base", metavar="MODEL", show_default=False, help="Base model for KL divergence, such as the unquantised one."
-        ),
+        str | None, typer.Option("--kl-base", metavar="MODEL", help="Base model for KL divergence, such as the unquantised one.")
     ] = None,
     chosen: options.Chosen = options.NONE,
     json_: options.Json = False,
@@ -91,11 +88,13 @@ def perplexity(
 def read_text(file: Path) -> str:
     """A text in UTF-8, as `PipedText` gives it: line ends as they are, no byte order mark. Raises OptionError."""
     try:
-        return file.read_bytes().decode().removeprefix("\ufeff")
+        return file_bytes(file).decode().removeprefix("\ufeff")
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}; give a text file.") from error
     except UnicodeDecodeError as error:
         raise OptionError(f"{file} is not UTF-8 (byte {error.start}); give a text file.") from error
+    except ValueError as error:
+        raise OptionError(f"{file} cannot be read: {error}; give a text file.") from error
 
 
 def _facts(report: Report) -> dict[str, Any]:  # Any: numbers and tables, as JSON has them

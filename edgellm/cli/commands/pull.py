@@ -15,10 +15,9 @@ def pull(
         str,
         typer.Argument(
             metavar="NAME",
-            show_default=False,
             callback=options.understood,
             autocompletion=completion.catalogue_names,
-            help=("A catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."),
+            help="A catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
         ),
     ],
     json_: options.Json = False,

@@ -9,6 +9,7 @@ import typer
 
 from edgellm.cli import options
 from edgellm.cli.commands.perplexity import read_text
+from edgellm.cli.completion import type_names
 from edgellm.cli.terminal.format_stats import size
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.progress import ProgressLine
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
 @options.takes(loading.THREADS)
 def quantize(
     model: options.Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
     type_: Annotated[
         str | None,
         typer.Argument(
             metavar="[TYPE]",
-            show_default=False,
-            help=(
-                "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, "
-                "Q2_K, F16, BF16 and others."
-            ),
+            autocompletion=type_names,
+            help="Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, "
+            "Q2_K, F16, BF16 and others.",
         ),
     ] = None,
     target: Annotated[
@@ -39,19 +38,13 @@ def quantize(
         typer.Option(
             "--target",
             metavar="BPW",
-            show_default=False,
-            help=(
-                "Instead of TYPE: a target size in bits per weight; tensor types are chosen by measured error. Needs --calibrate."
-            ),
+            help="Instead of TYPE: a target size in bits per weight; tensor types are chosen by measured error. Needs --calibrate.",
         ),
     ] = None,
     calibrate: Annotated[
         Path | None,
         typer.Option(
-            "--calibrate",
-            metavar="TEXT",
-            show_default=False,
-            help=("Calibration text for --target, in UTF-8, similar to what the model will read."),
+            "--calibrate", metavar="TEXT", help="Calibration text for --target, in UTF-8, similar to what the model will read."
         ),
     ] = None,
     tensor_type: Annotated[
@@ -59,27 +52,21 @@ def quantize(
         typer.Option(
             "--tensor-type",
             metavar="PATTERN=TYPE",
-            show_default=False,
-            help=("The type of tensors whose name contains PATTERN (a regular expression). May be repeated; the first match wins."),
+            help="The type of tensors whose name contains PATTERN (a regular expression). May be repeated; the first match wins.",
         ),
     ] = None,
     output_type: Annotated[
-        str | None,
-        typer.Option(
-            "--output-type", "--output-tensor-type", metavar="TYPE", show_default=False, help="The type of the output matrix."
-        ),
+        str | None, typer.Option("--output-type", "--output-tensor-type", metavar="TYPE", help="The type of the output matrix.")
     ] = None,
     token_embedding_type: Annotated[
-        str | None,
-        typer.Option("--token-embedding-type", metavar="TYPE", show_default=False, help="The type of the token embeddings."),
+        str | None, typer.Option("--token-embedding-type", metavar="TYPE", help="The type of the token embeddings.")
     ] = None,
     imatrix: Annotated[
         Path | None,
         typer.Option(
             "--imatrix",
             metavar="FILE",
-            show_default=False,
-            help=("An importance matrix (from edgellm imatrix or llama-imatrix), to round important columns more precisely."),
+            help="An importance matrix (from edgellm imatrix or llama-imatrix), to round important columns more precisely.",
         ),
     ] = None,
     pure: Annotated[bool, typer.Option("--pure", help="Use one type for all matrices instead of a mix.")] = False,
@@ -90,10 +77,7 @@ def quantize(
         ),
     ] = False,
     split: Annotated[
-        str | None,
-        typer.Option(
-            "--split-max-size", metavar="SIZE", show_default=False, help="Split into files of at most SIZE, such as 2G or 500M."
-        ),
+        str | None, typer.Option("--split-max-size", metavar="SIZE", help="Split into files of at most SIZE, such as 2G or 500M.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, but write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
@@ -170,13 +154,13 @@ def _say_plan(planned: Plan, chosen: QuantizeOptions, *, json_: bool) -> None:
         import json
 
         types = {name: kind.name for name, kind in planned.types.items()}
-        print(json.dumps({"bytes": planned.nbytes, "bits_per_weight": planned.bits_per_weight, "types": types}))
+        print(json.dumps({"bytes": planned.file_bytes, "bits_per_weight": planned.bits_per_weight, "types": types}))
         return
     from edgellm.cli.terminal.filter import clean
 
     for name, kind in planned.types.items():
         print(f"{planned.tensors[name].type.name:<8} {kind.name:<8} {clean(name)}")
-    say(f"{planned.mix.name}: {size(planned.nbytes)}, {planned.bits_per_weight:.2f} bits per weight")
+    say(f"{planned.mix.name}: {size(planned.file_bytes)}, {planned.bits_per_weight:.2f} bits per weight")
 
 
 def _say_result(made: Quantized, *, json_: bool) -> None:

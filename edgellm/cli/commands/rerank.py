@@ -18,14 +18,9 @@ def rerank(
     model: options.Model,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for.")],
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE]", show_default=False, help="A text in UTF-8, one document per line. Default: standard input."
-        ),
+        Path | None, typer.Argument(metavar="[FILE]", help="A text in UTF-8, one document per line. Default: standard input.")
     ] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", min=1, metavar="N", show_default=False, help="Print the best N documents only.")
-    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Print the best N documents only.")] = None,
     truncate: Truncate = False,
     chosen: options.Chosen = options.NONE,
 ) -> None:

@@ -14,7 +14,7 @@ from edgellm.cli import options
 from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.terminal.answering import show, thought_only
 from edgellm.cli.terminal.output import say
-from edgellm.cli.terminal.piped import PipedText, decoded
+from edgellm.cli.terminal.piped import PipedText, decoded, file_bytes
 from edgellm.cli.terminal.progress import ReadingLine
 from edgellm.errors import OptionError
 from edgellm.options.sampling import SAMPLING
@@ -32,35 +32,22 @@ def run(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            metavar="PROMPT",
-            show_default=False,
-            help=("The prompt. Text on standard input is appended to it, or is the prompt if none is given."),
+            metavar="PROMPT", help="The prompt. Text on standard input is appended to it, or is the prompt if none is given."
         ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "-f",
-            "--file",
-            metavar="FILE",
-            show_default=False,
-            help=("Read the prompt from a file; appended to PROMPT if both are given."),
-        ),
+        typer.Option("-f", "--file", metavar="FILE", help="Read the prompt from a file; appended to PROMPT if both are given."),
     ] = None,
     image: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--image", metavar="FILE", show_default=False, help=("Show the model a PNG, JPEG, WebP or GIF. May be repeated.")
-        ),
+        list[str] | None, typer.Option("--image", metavar="FILE", help="Show the model a PNG, JPEG, WebP or GIF. May be repeated.")
+    ] = None,
+    audio: Annotated[
+        list[str] | None, typer.Option("--audio", metavar="FILE", help="Let the model hear WAV, FLAC, MP3 or Ogg. May be repeated.")
     ] = None,
     suffix: Annotated[
         str | None,
-        typer.Option(
-            "--suffix",
-            metavar="TEXT",
-            show_default=False,
-            help="Fill in what comes between PROMPT and this text, with a model for code.",
-        ),
+        typer.Option("--suffix", metavar="TEXT", help="Fill in what comes between PROMPT and this text, with a model for code."),
     ] = None,
     chosen: options.Chosen = options.NONE,
     system: options.System = None,
@@ -68,10 +55,8 @@ def run(
         bool,
         typer.Option(
             "--raw",
-            help=(
-                "Do not use the chat template; continue the text as it is. "
-                "Into a pipe or file, control characters are not filtered."
-            ),
+            help="Do not use the chat template; continue the text as it is. "
+            "Into a pipe or file, control characters are not filtered.",
         ),
     ] = False,
     plain: options.Plain = False,
@@ -91,13 +76,15 @@ def run(
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
     edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
     edgellm run smolvlm.gguf "What is this?" --image cat.jpg
-    edgellm run coder.gguf "def add(a, b):" --suffix "    return total"
+    edgellm run qwen2-audio.gguf "What is said?" --audio question.wav
+    edgellm run coder.gguf "def f(x):" --suffix "return y"
     """
     from edgellm.cli.forms import form
     from edgellm.cli.opening import check, open_model, sampling_of
 
-    if suffix is not None and image:
-        raise OptionError("--image and --suffix were given together: a model for code reads no images")
+    media = [("image", path) for path in image or []] + [("audio", path) for path in audio or []]
+    if suffix is not None and media:
+        raise OptionError(f"--{media[0][0]} and --suffix were given together: a model for code reads text alone")
     raw = raw or suffix is not None
     prompt = _with_file(prompt, file, raw)
     wanted = form(chosen.values)
@@ -118,7 +105,7 @@ def run(
         reply = opened.info.has_template and not raw
         if not reply:
             _refuse(system, chosen.part("chat"))
-        reading = ReadingLine()
+        reading = ReadingLine(opened.info.context, asks=True)
         settings |= {"progress": reading.read, **chosen.part("chat")}
         if reply and is_guide(opened) and not wanted:
             if system:
@@ -126,16 +113,15 @@ def run(
             if not json_ and (refusal := rule(opened)(text)) is not None:
                 print(refusal)
                 return
-        images = image or []
         if suffix is not None:
             stream = opened.infill(text, suffix, stream=True, **settings)
         else:
-            stream = _reply(opened, text, images, system, settings) if reply else _continuation(opened, text, images, settings)
+            stream = _reply(opened, text, media, system, settings) if reply else _continuation(opened, text, media, settings)
         if json_:
             _print_json(model, stream, opened, sampling, reading)
         else:
             show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
-        _close(stream, opened.info.context, stats, limited="max_tokens" in chosen.values, formed=bool(wanted))
+        _close(stream, stats, limited="max_tokens" in chosen.values, formed=bool(wanted))
 
 
 def _in_force(model: Model, settings: Mapping[str, Any]) -> dict[str, object]:
@@ -161,7 +147,7 @@ def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
     if file is None:
         return prompt
     try:
-        data = file.read_bytes()
+        data = file_bytes(file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"--file {file}: cannot be read ({reason}); give a text file") from error
@@ -217,19 +203,23 @@ def _whole(prompt: str | None, piped: PipedText, raw: bool, *, may_be_empty: boo
     return joined
 
 
-def _reply(model: Model, text: str, images: list[str], system: str | None, settings: dict[str, Any]) -> Stream:
+Media = list[tuple[str, str]]  # "image" or "audio", and a path
+
+
+def _reply(model: Model, text: str, media: Media, system: str | None, settings: dict[str, Any]) -> Stream:
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system is not None else []
-    content = [*({"type": "image", "image": file} for file in images), {"type": "text", "text": text}] if images else text
+    content = [*({"type": kind, kind: file} for kind, file in media), {"type": "text", "text": text}] if media else text
     answer: Stream = model.chat([*messages, {"role": "user", "content": content}], stream=True, **settings)
     return answer
 
 
-def _continuation(model: Model, text: str, images: list[str], settings: dict[str, Any]) -> Stream:
-    if not images:
+def _continuation(model: Model, text: str, media: Media, settings: dict[str, Any]) -> Stream:
+    if not media:
         return model.stream(text, **settings)
-    from edgellm.chat.images import Image  # brings NumPy
+    from edgellm.chat.audio import Audio  # brings NumPy
+    from edgellm.chat.images import Image
 
-    return model.stream([*map(Image, images), text], **settings)
+    return model.stream([*(Image(file) if kind == "image" else Audio(file) for kind, file in media), text], **settings)
 
 
 def _refuse(system: str | None, thinking: Mapping[str, object]) -> None:
@@ -242,25 +232,16 @@ def _refuse(system: str | None, thinking: Mapping[str, object]) -> None:
 
 def _dropped(result: Generation, context: int) -> int:
     """Tokens of the prompt that did not fit into the context."""
-    return max(0, result.stats.prompt_tokens - context)
+    return max(0, result.stats.prompt_tokens - context) + result.stats.left_out_tokens
 
 
-def _enough(n_tokens: int) -> int:
-    return (n_tokens // 1024 + 2) * 1024
-
-
-def _close(stream: Stream, context: int, stats: bool, *, limited: bool, formed: bool) -> None:
+def _close(stream: Stream, stats: bool, *, limited: bool, formed: bool) -> None:
     """The note on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
     have (`formed`), and the figures if wanted.
     """
     from edgellm.cli.terminal.format_stats import summary
 
     result = stream.result
-    if dropped := _dropped(result, context):
-        say(
-            f"the prompt has {result.stats.prompt_tokens:,} tokens, and the context holds {context:,}: the model has not seen "
-            f"{dropped:,} of them; --context {_enough(result.stats.prompt_tokens)} keeps them all"
-        )
     if thought_only(result):
         say(f"cut after {result.stats.generated_tokens} tokens of thinking, before the answer (-n sets another limit)")
     elif formed and result.stop_reason != "eog":
@@ -270,5 +251,7 @@ def _close(stream: Stream, context: int, stats: bool, *, limited: bool, formed: 
         say("stopped: the answer repeats itself over and over")
     elif not limited and result.stop_reason == "length":
         say(f"stopped after {result.stats.generated_tokens} tokens, the size of the context (-n sets another limit)")
+    if left_out := result.stats.left_out_tokens:
+        say(f"{left_out:,} tokens of the text before and after the gap didn't fit into the context (--context sets a larger one)")
     if stats:
         say(summary(result))

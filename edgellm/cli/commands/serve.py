@@ -32,34 +32,23 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            show_default=False,
             autocompletion=completion.model_names,
             help="Models, as in edgellm chat; the first one answers requests that name none. Default: the guide. Requests may name "
             "any model on this machine.",
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    unix: Annotated[
-        str | None, typer.Option("--unix", metavar="PATH", show_default=False, help="Listen on a Unix socket instead.")
-    ] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", metavar="KEY", show_default=False, help="The key that requests must bring.")
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", metavar="FILE", show_default=False, help="A file that holds the key.")
-    ] = None,
+    unix: Annotated[str | None, typer.Option("--unix", metavar="PATH", help="Listen on a Unix socket instead.")] = None,
+    api_key: Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="The key that requests must bring.")] = None,
+    api_key_file: Annotated[Path | None, typer.Option("--api-key-file", metavar="FILE", help="A file that holds the key.")] = None,
     keep_alive: Annotated[
         str, typer.Option("--keep-alive", metavar="TIME", help="Unload a model this long after its last answer; -1 for never.")
     ] = "5m",
     allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin", metavar="URL", show_default=False, help="A web page that may use the server. May be repeated."
-        ),
+        list[str] | None, typer.Option("--allow-origin", metavar="URL", help="A web page that may use the server. May be repeated.")
     ] = None,
     model_alias: Annotated[
-        list[str] | None,
-        typer.Option("--model-alias", metavar="NAME=MODEL", show_default=False, help="Another name for a model. May be repeated."),
+        list[str] | None, typer.Option("--model-alias", metavar="NAME=MODEL", help="Another name for a model. May be repeated.")
     ] = None,
     mcp: options.Mcp = None,
     chosen: options.Chosen = options.NONE,

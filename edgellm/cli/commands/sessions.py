@@ -19,9 +19,7 @@ from edgellm.errors import OptionError, SessionError
 if TYPE_CHECKING:
     from edgellm.cli.chat.session_store import SessionStore
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names, help="A name from edgellm sessions list.")
-]
+Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=session_names, help="A name from edgellm sessions list.")]
 FORMATS = ("markdown", "json")
 
 app = typer.Typer(rich_markup_mode=None)
@@ -88,8 +86,7 @@ def show(name: Name) -> None:
 def export(
     name: Name,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", show_default=False, help=("Write to a file instead of standard output.")),
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file instead of standard output.")
     ] = None,
     format_: Annotated[str, typer.Option("--format", metavar="NAME", help="markdown or json.")] = "markdown",
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
@@ -115,9 +112,7 @@ def export(
 
 @app.command()
 def rm(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=session_names, help="One or more names.")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", autocompletion=session_names, help="One or more names.")],
 ) -> None:
     """Delete saved chats, with their KV states."""
     store = _store()

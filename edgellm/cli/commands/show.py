@@ -10,6 +10,7 @@ import typer
 
 from edgellm.cli import options
 from edgellm.cli.terminal.filter import clean
+from edgellm.cli.terminal.table import wrapped
 from edgellm.errors import EdgeError, OptionError
 from edgellm.options import loading
 
@@ -58,11 +59,12 @@ def show(
 
 def _graph_text(gguf: GGUFFile, context: int | None) -> str:
     from edgellm.arch import load_graph
-    from edgellm.arch.vision import is_projector, load_encoder
+    from edgellm.arch._projector import graphs_of
+    from edgellm.arch.vision import is_projector
     from edgellm.passes import optimise, optimise_encoder
 
     if is_projector(gguf):
-        return str(optimise_encoder(load_encoder(gguf)[1]))
+        return "\n\n".join(str(optimise_encoder(graph)) for graph in graphs_of(gguf))
     return str(optimise(load_graph(gguf, context)[1]))
 
 
@@ -71,7 +73,8 @@ def _facts(gguf: GGUFFile) -> Facts:
     from edgellm.arch.vision import is_projector
 
     architecture, projector = gguf.metadata.get("general.architecture"), is_projector(gguf)
-    prefix = "clip.vision" if projector else architecture
+    seeing = "clip.vision.block_count" in gguf.metadata
+    prefix = "clip.vision" if projector and seeing else "clip.audio" if projector else architecture
     tokens, template = gguf.metadata.get("tokenizer.ggml.tokens"), gguf.metadata.get("tokenizer.chat_template")
 
     def header(key: str) -> str | int | float | None:
@@ -95,7 +98,8 @@ def _facts(gguf: GGUFFile) -> Facts:
         "layers": header(f"{prefix}.block_count"),
         "width": header(f"{prefix}.embedding_length"),
         "projector": projector and (header("clip.projector_type") or header("clip.vision.projector_type")),
-        "image": projector and _image(gguf),
+        "image": projector and seeing and _image(gguf),
+        "audio": projector and _audio(gguf),
         "tokens": len(tokens) if isinstance(tokens, Sized) and not isinstance(tokens, str) else None,
         "tokenizer": header("tokenizer.ggml.model"),
         "pre_tokenizer": header("tokenizer.ggml.pre"),
@@ -108,10 +112,11 @@ def _facts(gguf: GGUFFile) -> Facts:
 def _refusal(gguf: GGUFFile) -> str:
     """Why the model cannot be run, or ""."""
     from edgellm.arch import load_graph
-    from edgellm.arch.vision import is_projector, load_encoder
+    from edgellm.arch._projector import graphs_of
+    from edgellm.arch.vision import is_projector
 
     try:
-        load_encoder(gguf) if is_projector(gguf) else load_graph(gguf)
+        graphs_of(gguf) if is_projector(gguf) else load_graph(gguf)
     except EdgeError as error:
         return str(error).removeprefix(f"{gguf.path}: ")
     return ""
@@ -128,6 +133,22 @@ def _image(gguf: GGUFFile) -> str | None:
     size = f"{spec.size} x {spec.size}" if spec.size else f"multiples of {spec.side_multiple}"
     rows = f"up to {spec.most_rows} tokens" if spec.layout == "dynamic" else f"{(spec.size // spec.side_multiple) ** 2} tokens each"
     return f"{'tiles of ' if spec.tile else ''}{size} pixels, {rows}, {keys.n_out} wide"
+
+
+def _audio(gguf: GGUFFile) -> str | None:
+    """The audio that a projector takes, in words; None for one without an encoder that can be run."""
+    from edgellm.arch._projector import media_of
+    from edgellm.arch.audio import load_encoder
+
+    try:
+        if not media_of(gguf)[1]:
+            return None
+        keys, _, _, spec = load_encoder(gguf)
+    except EdgeError:
+        return None
+    made = f"frames of {spec.bins} samples" if spec.features == "samples" else f"{spec.bins} mel bins"
+    parts = f" in parts of {spec.window / 100:g} s" if spec.window and spec.features != "samples" else ""
+    return f"{keys.projector_type}, {made}{parts}, {keys.n_out} wide"
 
 
 def _memory(gguf: GGUFFile) -> Facts | None:
@@ -180,6 +201,7 @@ def _page(facts: Facts) -> str:
         "architecture": facts["architecture"],
         "projector": facts["projector"] or None,
         "images": facts["image"] or None,
+        "audio": facts["audio"] or None,
         "parameters": f"{count(facts['parameters'])} in {facts['n_tensors']} tensors",
         "types": ", ".join(f"{name} {part:.1%}" for name, part in share.items()) or None,
         "layers": facts["layers"],
@@ -191,4 +213,4 @@ def _page(facts: Facts) -> str:
         "memory": need and f"{size(need['bytes'])} at a context of {need['context']}{'' if need['fits'] else ', not free'}",
         "runs here": "yes" if facts["runs"] is True else f"no: {facts['runs']}",
     }
-    return "\n".join(f"{name:<14} {clean(str(value))}" for name, value in lines.items() if value is not None)
+    return "\n".join(wrapped(f"{name:<14} {clean(str(value))}", 15) for name, value in lines.items() if value is not None)

@@ -12,9 +12,7 @@ from edgellm.errors import OptionError
 
 def tokenize(
     model: options.Model,
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", show_default=False, help=("The text. Default: standard input."))
-    ] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text. Default: standard input.")] = None,
     special: Annotated[bool, typer.Option("--special", help="Parse names of control tokens as control tokens.")] = False,
     no_bos: Annotated[bool, typer.Option("--no-bos", help="Do not add BOS and EOS.")] = False,
     json_: options.Json = False,

@@ -27,6 +27,8 @@ def summary(result: Generation) -> str:
         parts.append(f"{stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right")
     if stats.evicted_tokens:
         parts.append(f"{stats.evicted_tokens} forgotten")
+    if stats.forgotten_images:
+        parts.append(f"{stats.forgotten_images} pictures forgotten")
     if stats.forgotten_messages:
         parts.append(f"{len(stats.forgotten_messages)} messages dropped")
     return ", ".join(parts) + f"; stopped {STOPPED.get(result.stop_reason, result.stop_reason)}"

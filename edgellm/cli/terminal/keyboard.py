@@ -7,14 +7,17 @@ import os
 import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from edgellm.cli.terminal.filter import Filter
+from edgellm.cli.terminal.output import fitting
 
 ERASE, ERASE_LINE = "\x7f\b", "\x15"  # Backspace, Ctrl-U
 MOST = 1 << 20  # characters that are kept
+_set_aside: list[bytes] = []  # keys from before a question
 
 
 @contextlib.contextmanager
@@ -78,28 +81,52 @@ def more_comes(seconds: float) -> bool:
     return bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
 
 
-def asked(question: str) -> bool:
-    """Ask on the terminal; one key answers, and all but "y" mean no; without a terminal the answer is no."""
+def asked(question: str, *, interrupted: bool = False) -> bool:
+    """Ask on the terminal; "y" means yes, Ctrl-C means `interrupted`, any other key and a missing terminal mean no.
+
+    Keys that were pressed before the question are no answer: they wait for the next prompt.
+    """
     if sys.platform == "win32" or not sys.stdin.isatty():
         return False
-    sys.stderr.write(f"{question} y/N ")
-    sys.stderr.flush()
-    try:
-        answer = os.read(sys.stdin.fileno(), 1)
-    except KeyboardInterrupt:
-        answer = b"y"  # a third time
+    with quiet(), _interruptible():
+        try:
+            _set_aside.append(_pressed())  # also an unfinished line, which the terminal holds back otherwise
+            sys.stderr.write(f"{fitting(question + ' y/N')} ")
+            sys.stderr.flush()
+            yes = os.read(sys.stdin.fileno(), 1).lower() == b"y"
+        except KeyboardInterrupt:
+            yes = interrupted
     print(file=sys.stderr, flush=True)
-    return answer.lower() == b"y"
+    return yes
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt in the block, also where it stops an answer otherwise."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def typed_ahead() -> str:
     """The text that was typed since the last prompt; it is read, so that it comes once."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         return ""  # prompt_toolkit reads a Windows console's keys by itself
+    data = b"".join(_set_aside) + _pressed()
+    _set_aside.clear()
+    return as_text(data.decode("utf-8", errors="ignore")).lstrip("\n")
+
+
+def _pressed() -> bytes:
     data = b""
     while len(data) < MOST and more_comes(0) and (chunk := os.read(sys.stdin.fileno(), 4096)):
         data += chunk
-    return as_text(data.decode("utf-8", errors="ignore")).lstrip("\n")
+    return data
 
 
 def as_text(keys: str) -> str:

@@ -50,7 +50,7 @@ class Markdown:
                 yield from self._begin()
 
     def _begin(self) -> Iterator[str]:
-        """The line's first characters tell what it is."""
+        """The kind of line, by its first characters."""
         line, self._line = self._line, ""
         if _FENCE.match(line):
             self._line = line  # to its end: the language follows

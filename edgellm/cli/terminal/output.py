@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgellm.cli.terminal.wrapping import WordWrap
 
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
+TOGETHER = "\xa0"  # a space at which no line is broken
 
 
 class AnswerPrinter:
@@ -97,11 +98,17 @@ def say(text: str) -> None:
 
 
 def fitting(text: str, indent: int = 0) -> str:
-    """A line for stderr, broken at words where that is a terminal; all lines but the first are indented."""
+    """A line for stderr, broken at words where that is a terminal; all lines but the first are indented.
+
+    Short parts between dots (` · `) stay together.
+    """
     if not sys.stderr.isatty():
         return text
     width = max(columns(sys.stderr) - 1, 2 * indent)
-    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    first, *parts = text.split(" · ")
+    text = " · ".join((first, *(part.replace(" ", TOGETHER) if len(part) <= width // 2 else part for part in parts)))
+    filled = textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return filled.replace(TOGETHER, " ")
 
 
 def complain(text: str) -> None:

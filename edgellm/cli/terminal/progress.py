@@ -10,8 +10,10 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from edgellm.cli.terminal.filter import clean
+from edgellm.cli.terminal.keyboard import asked
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.screen import columns
+from edgellm.errors import OptionError
 
 DELAY_TERMINAL, DELAY_LOG = 0.3, 2.0  # seconds before anything is shown; a log needs no line for every start
 TICK, LONG = 1.0, 3.0  # seconds between two looks at the clock, and from when on it is shown
@@ -113,11 +115,16 @@ class ProgressLine(PassingLine):
 
 
 class ReadingLine(PassingLine):
-    """Shows on a terminal how much of a prompt was read, then how much is thought unseen, until the answer begins."""
+    """Shows on a terminal how much of a prompt was read, then how much is thought unseen, until the answer begins.
 
-    def __init__(self) -> None:
+    A prompt of which the context cannot hold all that is new is said before it is read, as that may take long; where `asks`, a
+    terminal's user decides whether it is read at all.
+    """
+
+    def __init__(self, context: int, *, asks: bool = False) -> None:
         super().__init__("reading")
-        self._thoughts = 0
+        self._thoughts, self._context = 0, context
+        self._warned, self._asks = False, asks
 
     def __enter__(self) -> Self:
         if self._tty:
@@ -125,7 +132,19 @@ class ReadingLine(PassingLine):
         return self
 
     def read(self, done: int, total: int) -> None:
-        """`done` tokens of the prompt are read; for `progress=` of the library."""
+        """`done` tokens of the prompt are read; for `progress=` of the library. Raises OptionError where it shall not be."""
+        if total - done > self._context and not self._warned:
+            self._warned = True
+            with self._lock:
+                if self._width:
+                    self._write("")
+                say(
+                    f"the prompt has {total:,} tokens, and the context holds {self._context:,}: the model does not see "
+                    f"{total - self._context:,} of them; --context {(total // 1024 + 2) * 1024} keeps them all"
+                )
+                if self._asks and self._tty and sys.stdin.isatty() and not asked("read the end of it all the same?"):
+                    raise OptionError("the prompt was not read; give a part of it, or a larger --context")
+                self._since = time.monotonic()
         self.show(f"reading {done:,} / {total:,} tokens")
 
     def thought(self) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TextIO
 
-COLUMNS = 80  # where nobody can tell
+COLUMNS = 80  # where it is not known
 
 
 def understands_escapes(stream: TextIO) -> bool:

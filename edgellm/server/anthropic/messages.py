@@ -9,12 +9,13 @@ from typing import Any  # Any: JSON
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import CallDelta, Event
+from edgellm import CallDelta, Event, Stats
 from edgellm.server.answers import defaults, note
 from edgellm.server.anthropic.requests import CountBody, MessagesBody
-from edgellm.server.anthropic.shapes import call_id, contents, ending, event, failed, usage
+from edgellm.server.anthropic.shapes import SIGNATURE, call_id, contents, ending, event, failed, usage
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
+from edgellm.server.parts import readable
 from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
 
 
@@ -37,26 +38,28 @@ class Messages:
             async with self._models.use(body.model) as loaded:
                 options = body.prompting(loaded.model)
                 options.pop("think_budget", None)
-                ids = await asyncio.to_thread(loaded.model.chat_prompt, body.conversation, **options)
+                ids = await asyncio.to_thread(loaded.model.chat_prompt, readable(body.conversation, loaded.model), **options)
                 return JSONResponse({"input_tokens": len(ids)})
 
         return await unless_gone(request.receive, counted())
 
     async def _whole(self, request: Request, body: MessagesBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, **_options(request, loaded, body))
+            answer = await loaded.model.achat(readable(body.conversation, loaded.model), **_options(request, loaded, body))
             note(request, loaded, answer)
-            more = {"content": contents(answer), **ending(answer), "usage": usage(answer.stats, marked=body.marked)}
+            more = {"content": contents(answer), **ending(answer), "usage": _usage(answer.stats, body)}
             return JSONResponse({**_head(body, loaded), **more})
 
     async def _stream(self, request: Request, body: MessagesBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, stream=True, **_options(request, loaded, body))
-            blocks, begun = Blocks(), False
+            answer = await loaded.model.achat(
+                readable(body.conversation, loaded.model), stream=True, **_options(request, loaded, body)
+            )
+            blocks, begun = StreamBlocks(), False
             async for item in pinged(answer):
                 if not begun:
                     begun = True
-                    start = {"input_tokens": answer.prompt_tokens, "output_tokens": 0}
+                    start = usage(answer.prompt_tokens, answer.cached_tokens, 0, marked=body.marked)
                     message = {**_head(body, loaded), "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
                     yield event("message_start", message=message)
                 if item is None:
@@ -67,13 +70,13 @@ class Messages:
                     if not blocks.count:
                         yield blocks.text("text", "") + blocks.close()
                     delta = ending(item.result)
-                    counts = usage(item.result.stats, marked=body.marked)
+                    counts = _usage(item.result.stats, body)
                     yield event("message_delta", delta=delta, usage=counts) + event("message_stop")
                 else:
                     yield blocks.push(item)
 
 
-class Blocks:
+class StreamBlocks:
     """The blocks of a stream: opened and closed as text, thinking and calls follow each other."""
 
     def __init__(self) -> None:
@@ -103,7 +106,7 @@ class Blocks:
         if not kind:
             return b""
         index = self.count - 1
-        signature = {"type": "signature_delta", "signature": ""}
+        signature = {"type": "signature_delta", "signature": SIGNATURE}
         signed = event("content_block_delta", index=index, delta=signature) if kind == "thinking" else b""
         return signed + event("content_block_stop", index=index)
 
@@ -120,6 +123,10 @@ class Blocks:
             opening = self.close() + self._start(kind, block)
         piece = {"type": "input_json_delta", "partial_json": delta.arguments}
         return opening + event("content_block_delta", index=self.count - 1, delta=piece)
+
+
+def _usage(stats: Stats, body: MessagesBody) -> dict[str, int]:
+    return usage(stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens, marked=body.marked)
 
 
 def _options(request: Request, loaded: Loaded, body: MessagesBody) -> dict[str, Any]:

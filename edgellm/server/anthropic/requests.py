@@ -8,16 +8,17 @@ from typing import Any, Literal  # Any: JSON
 from pydantic import BaseModel, Field
 
 from edgellm import Model
-from edgellm.server.parts import Part, joined, picture_of_base64
+from edgellm.server.parts import Content, Part, joined, picture_of_base64
 from edgellm.server.problems import Problem
 
 BILLING = "x-anthropic-billing-header"  # a line of Claude Code's, another one for each request: it would end every common prefix
-Blocks = list[dict[str, Any]]
+NOT_READ = ("redacted_thinking", "server_tool_use", "mcp_tool_use")  # blocks of answers of Anthropic's servers, and their results
+StreamBlocks = list[dict[str, Any]]
 
 
 class Turn(BaseModel):
     role: Literal["user", "assistant", "system"]
-    content: str | Blocks
+    content: str | StreamBlocks
 
 
 class ThinkingAsked(BaseModel):
@@ -26,11 +27,11 @@ class ThinkingAsked(BaseModel):
 
 
 class CountBody(BaseModel):
-    """What a prompt is made of."""
+    """The fields that make the prompt."""
 
     model: str | None = None
     messages: list[Turn] = Field(min_length=1)
-    system: str | Blocks | None = None
+    system: str | StreamBlocks | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: ThinkingAsked | None = None
@@ -96,7 +97,7 @@ class MessagesBody(CountBody):
 
     def options(self, model: Model) -> dict[str, Any]:
         """Options of `chat`."""
-        options = {**self.prompting(model), "max_tokens": self.max_tokens}
+        options = {**self.prompting(model), "max_tokens": self.max_tokens, "continue_final_message": True}
         for name in ("temperature", "top_p", "top_k"):
             if (value := getattr(self, name)) is not None:
                 options[name] = value
@@ -108,13 +109,13 @@ class MessagesBody(CountBody):
         return options
 
 
-def _system(given: str | Blocks | None) -> str:
+def _system(given: str | StreamBlocks | None) -> str:
     """The system prompt, without lines that change from request to request."""
     text = given if isinstance(given, str) else "\n".join(_text(block, "system") for block in given or ())
     return "\n".join(line for line in text.split("\n") if not line.startswith(BILLING)).strip("\n")
 
 
-def _user(role: str, blocks: Blocks, where: str) -> list[dict[str, Any]]:
+def _user(role: str, blocks: StreamBlocks, where: str) -> list[dict[str, Any]]:
     """Results of tools as messages of their own, in their order, with the text between and after them."""
     found, parts = list[dict[str, Any]](), list[str | Part]()
     for block in blocks:
@@ -136,16 +137,39 @@ def _picture(block: dict[str, Any], where: str) -> Part:
     return picture_of_base64(source.get("data") if isinstance(source, dict) and source.get("type") == "base64" else None, where)
 
 
-def _result(content: object, where: str) -> str:
-    """The text of a tool's result. Raises Problem for what is neither text nor blocks."""
+def _document(block: dict[str, Any], where: str) -> str:
+    """The text of a document, under its title. Raises Problem for PDF files and addresses."""
+    source = block.get("source")
+    kind, data = (source.get("type"), source.get("data", source.get("content"))) if isinstance(source, dict) else (None, None)
+    if kind not in ("text", "content"):
+        raise Problem(
+            400, f"{where}: this server reads documents as plain text; give a source of the type text, not {str(kind)[:40]!r}."
+        )
+    return _titled(block, data, where)
+
+
+def _titled(block: dict[str, Any], content: object, where: str) -> str:
+    """Texts under the title and the source of a block. Raises Problem."""
+    heads = [text for name in ("title", "source", "context") if isinstance(text := block.get(name), str) and text]
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "\n".join([*heads, *(_text(part, where) for part in content)])
+    if not isinstance(content, str):
+        raise Problem(
+            400, f"{where}: the content of a {block['type']} is neither a text nor a list of blocks.", code="invalid_value"
+        )
+    return "\n".join([*heads, content])
+
+
+def _result(content: object, where: str) -> Content:
+    """A tool's result. Raises Problem for what is neither text nor blocks."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise Problem(400, f"{where}: the content of a tool_result is neither a text nor a list of blocks.", code="invalid_value")
-    return "\n".join(_text(part, where) for part in content)
+    return joined([_picture(part, where) if part.get("type") == "image" else _text(part, where) for part in content])
 
 
-def _assistant(blocks: Blocks, where: str) -> dict[str, Any]:
+def _assistant(blocks: StreamBlocks, where: str) -> dict[str, Any]:
     texts, thoughts, calls = list[str](), list[str](), list[dict[str, Any]]()
     for block in blocks:
         kind = block.get("type")
@@ -160,7 +184,9 @@ def _assistant(blocks: Blocks, where: str) -> dict[str, Any]:
                     "function": {"name": str(block.get("name")), "arguments": arguments},
                 }
             )
-        elif kind != "redacted_thinking":
+        elif kind == "compaction":
+            texts.append(str(block.get("content") or ""))
+        elif kind not in NOT_READ and not str(kind).endswith("_tool_result"):
             texts.append(_text(block, where))
     message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
     if thoughts:
@@ -175,7 +201,10 @@ def _text(block: dict[str, Any], where: str) -> str:
     kind, text = block.get("type"), block.get("text")
     if kind == "text" and isinstance(text, str):
         return text
-    source = block.get("source")
-    if kind == "document" and isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str):
-        return str(source["data"])
-    raise Problem(400, f"{where}: a block of the type {str(kind)[:40]!r} is not supported; this version reads text only.")
+    if kind == "document":
+        return _document(block, where)
+    if kind == "tool_reference":
+        return f"The tool {block.get('tool_name')} can be called."
+    if kind == "search_result":
+        return _titled(block, block.get("content"), where)
+    raise Problem(400, f"{where}: a block of the type {str(kind)[:40]!r} is not supported; give text or images.")

@@ -1,12 +1,12 @@
-"""What Anthropic's API answers: contents, reasons, usage, events and errors."""
+"""Responses of Anthropic's API: contents, reasons, usage, events and errors."""
 
 from __future__ import annotations
 
-import json
 from typing import Any  # Any: JSON
 
-from edgellm import Generation, Stats
+from edgellm import Generation
 from edgellm.server.problems import CONTEXT_LENGTH, Problem
+from edgellm.server.streaming import compact
 
 KINDS = {
     401: "authentication_error",
@@ -16,6 +16,7 @@ KINDS = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+SIGNATURE = "edgellm"  # of thinking; clients send none back that has no signature
 REASONS = {
     "eog": "end_turn",
     "stop": "stop_sequence",
@@ -27,7 +28,7 @@ REASONS = {
 
 
 def problem_body(problem: Problem) -> dict[str, Any]:
-    """An error; a prompt that does not fit is told in the words by which clients know it."""
+    """An error; the message for a prompt that does not fit is Anthropic's, which clients look for."""
     message = problem.message
     if problem.code == CONTEXT_LENGTH and problem.numbers is not None:
         message = "prompt is too long: {} tokens > {} maximum".format(*problem.numbers)
@@ -37,8 +38,7 @@ def problem_body(problem: Problem) -> dict[str, Any]:
 
 def event(kind: str, **fields: Any) -> bytes:
     """A server-sent event."""
-    data = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
-    return f"event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
+    return f"event: {kind}\ndata: {compact({'type': kind, **fields})}\n\n".encode("utf-8", "replace")
 
 
 def failed(problem: Problem) -> bytes:
@@ -46,14 +46,14 @@ def failed(problem: Problem) -> bytes:
     return event("error", error=problem_body(problem)["error"])
 
 
-def usage(stats: Stats, *, marked: bool) -> dict[str, int]:
+def usage(prompt: int, cached: int, generated: int, *, marked: bool) -> dict[str, int]:
     """Tokens. All but the newest are cached for the next prompt, which is told where a part of the prompt was `marked` for that."""
-    computed = stats.prompt_tokens - stats.cached_tokens
+    computed = prompt - cached
     return {
         "input_tokens": 1 if marked else computed,
         "cache_creation_input_tokens": computed - 1 if marked else 0,
-        "cache_read_input_tokens": stats.cached_tokens,
-        "output_tokens": stats.generated_tokens,
+        "cache_read_input_tokens": cached,
+        "output_tokens": generated,
     }
 
 
@@ -70,7 +70,7 @@ def contents(answer: Generation) -> list[dict[str, Any]]:
     """The blocks of an answer."""
     blocks: list[dict[str, Any]] = []
     if answer.thinking:
-        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": ""})
+        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": SIGNATURE})
     if answer.text.strip() or not answer.tool_calls:
         blocks.append({"type": "text", "text": answer.text})
     return blocks + [

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm.server.models import Models
-from edgellm.server.ollama.answers import Answers
-from edgellm.server.ollama.embeddings import Embeddings
+from edgellm.server.ollama.answers import OllamaAnswers
+from edgellm.server.ollama.embeddings import OllamaEmbeddings
 from edgellm.server.ollama.store import Store
 from edgellm.server.problems import Problem
 from edgellm.server.routing import Routes
@@ -26,7 +26,7 @@ def problem_body(problem: Problem) -> dict[str, Any]:
 
 def routes(models: Models, settings: Settings) -> Routes:
     """Methods, paths and endpoints."""
-    answers, embeddings, store = Answers(models, settings), Embeddings(models), Store(models, settings)
+    answers, embeddings, store = OllamaAnswers(models, settings), OllamaEmbeddings(models), Store(models, settings)
     return [
         ("GET", "/api/version", _version),
         ("GET", "/api/tags", store.tags),
@@ -39,15 +39,8 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/api/pull", store.pull),
         ("DELETE", "/api/delete", store.delete),
         ("POST", "/api/copy", store.copy),
-        ("POST", "/api/create", _unsupported),
-        ("POST", "/api/push", _unsupported),
     ]
 
 
 async def _version(request: Request) -> Response:
     return JSONResponse({"version": VERSION})
-
-
-async def _unsupported(request: Request) -> Response:
-    what = request.url.path.removeprefix("/api/")
-    raise Problem(501, f"{what} is not supported; edgellm convert and edgellm quantize make models, edgellm import names them.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol  # Any: JSON
@@ -14,11 +14,12 @@ from edgellm import AsyncStream, Event, Generation
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
-from edgellm.server.ollama.requests import ChatBody, GenerateBody, Generating, moment
+from edgellm.server.ollama.requests import GenerateBody, GeneratingBody, OllamaChatBody, moment
+from edgellm.server.openai.chat import token_logprobs
 from edgellm.server.openai.requests import tools_of
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import NDJSON, Chunks, pinged, streamed, unless_gone
+from edgellm.server.streaming import NDJSON, Chunks, compact, pinged, streamed, unless_gone
 
 Shape = Callable[[str, str, list[dict[str, Any]]], dict[str, Any]]  # of text, thinking and calls
 
@@ -32,20 +33,20 @@ class Begin(Protocol):
 REASONS = {"eog": "stop", "stop": "stop"}
 
 
-class Answers:
+class OllamaAnswers:
     def __init__(self, models: Models, settings: Settings) -> None:
         self._models, self._settings = models, settings
 
     async def chat(self, request: Request) -> Response:
         """The endpoint of conversations; one without messages loads the model, or unloads it with a keep_alive of 0."""
-        body = await read(request, ChatBody)
+        body = await read(request, OllamaChatBody)
         if not body.messages:
             return await unless_gone(request.receive, self._load(body, _message))
         conversation = body.conversation
 
         async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
             tools = tools_of(body.tools, body.tool_choice)
-            options = {**options, **body.thinking(loaded.model), **tools}
+            options = {**options, **body.thinking(loaded.model), **tools, "continue_final_message": True}
             answer: AsyncStream = await loaded.model.achat(conversation, stream=True, **options)
             return answer
 
@@ -56,6 +57,8 @@ class Answers:
         body = await read(request, GenerateBody)
         if body.images and (body.raw or body.suffix):
             raise Problem(400, "images are for prompts that go through the chat template; leave raw and suffix out.")
+        if body.images and body.context:
+            raise Problem(400, "images cannot follow a context of tokens; send all messages to /api/chat.")
         if body.template:
             raise Problem(400, "template is not supported; give raw, and the whole prompt.")
         if not body.prompt and not body.suffix:
@@ -63,8 +66,11 @@ class Answers:
 
         async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
             model = loaded.model
-            if not body.suffix and (body.raw or not model.has_template):
+            if not body.suffix and (body.raw or not (model.has_template or body.images)):
                 return model.astream(model.tokenize(body.prompt, parse_special=bool(body.raw)), **options)
+            if body.context:
+                prompt = await asyncio.to_thread(model.chat_prompt, body.conversation, **body.thinking(model))
+                return model.astream([*body.context, *prompt], **options)
             answer: AsyncStream
             if body.suffix:
                 answer = await model.ainfill(body.prompt, body.suffix, stream=True, **options)
@@ -74,20 +80,20 @@ class Answers:
 
         return await self._answer(request, body, begin, _response)
 
-    async def _load(self, body: Generating, shape: Shape) -> Response:
+    async def _load(self, body: GeneratingBody, shape: Shape) -> Response:
         async with self._models.use(body.wanted, body.kept) as loaded:
             done = "unload" if body.kept == 0 else "load"
             return JSONResponse(
                 {"model": loaded.name, "created_at": moment(), **shape("", "", []), "done": True, "done_reason": done}
             )
 
-    async def _answer(self, request: Request, body: Generating, begin: Begin, shape: Shape) -> Response:
+    async def _answer(self, request: Request, body: GeneratingBody, begin: Begin, shape: Shape) -> Response:
         lines = self._lines(request, body, begin, shape)
         if body.streams:
             return await streamed(request, _encoded(lines), NDJSON, _failed)
         return await unless_gone(request.receive, _whole(lines, shape))
 
-    async def _lines(self, request: Request, body: Generating, begin: Begin, shape: Shape) -> AsyncIterator[dict[str, Any]]:
+    async def _lines(self, request: Request, body: GeneratingBody, begin: Begin, shape: Shape) -> AsyncIterator[dict[str, Any]]:
         """The answer as objects, the last of which has the counts."""
         since = time.perf_counter()
         async with self._models.use(body.wanted, body.kept) as loaded:
@@ -100,9 +106,14 @@ class Answers:
                 head = {"model": body.wanted or loaded.name, "created_at": moment()}
                 if event.kind == "done" and event.result is not None:
                     note(request, loaded, event.result)
-                    yield {**head, **shape("", "", []), **_counts(event.result, load_seconds, time.perf_counter() - since)}
+                    ends = {
+                        **_counts(event.result, load_seconds, time.perf_counter() - since),
+                        **await _context(loaded, body, event.result),
+                    }
+                    yield {**head, **shape("", "", []), **ends}
                 elif event.kind in ("text", "thinking", "tool_call"):
-                    yield {**head, **shape(*_parts(event)), "done": False}
+                    found = [token_logprobs(loaded.model, each) for each in event.logprobs]
+                    yield {**head, **shape(*_parts(event)), **({"logprobs": found} if found else {}), "done": False}
 
 
 def _parts(event: Event) -> tuple[str, str, list[dict[str, Any]]]:
@@ -118,6 +129,15 @@ def _message(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str,
 
 def _response(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
     return {"response": text, **({"thinking": thinking} if thinking else {})}
+
+
+async def _context(loaded: Loaded, body: GeneratingBody, answer: Generation) -> dict[str, Any]:
+    """The token ids of a prompt with its answer, by which /api/generate continues."""
+    model = loaded.model
+    if not isinstance(body, GenerateBody) or body.raw or body.suffix or body.images or not model.has_template:
+        return {}
+    prompt = await asyncio.to_thread(model.chat_prompt, body.conversation, **body.thinking(model))
+    return {"context": [*(body.context or ()), *prompt, *answer.token_ids]}
 
 
 def _counts(answer: Generation, load_seconds: float, seconds: float) -> dict[str, Any]:
@@ -140,12 +160,15 @@ def _counts(answer: Generation, load_seconds: float, seconds: float) -> dict[str
 async def _whole(lines: AsyncIterator[dict[str, Any]], shape: Shape) -> Response:
     """All lines in one object."""
     text, thinking, calls, last = list[str](), list[str](), list[dict[str, Any]](), dict[str, Any]()
+    logprobs = list[dict[str, Any]]()
     async for last in lines:
         part = last.get("message", last)
         text.append(part.get("content", part.get("response", "")))
         thinking.append(part.get("thinking", ""))
         calls += part.get("tool_calls", [])
-    return JSONResponse({**last, **shape("".join(text), "".join(thinking), calls)})
+        logprobs += last.get("logprobs", [])
+    more = {"logprobs": logprobs} if logprobs else {}
+    return JSONResponse({**last, **shape("".join(text), "".join(thinking), calls), **more})
 
 
 async def _encoded(lines: AsyncIterator[dict[str, Any]]) -> Chunks:
@@ -154,7 +177,7 @@ async def _encoded(lines: AsyncIterator[dict[str, Any]]) -> Chunks:
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "replace")
+    return (compact(value) + "\n").encode("utf-8", "replace")
 
 
 def _failed(problem: Problem) -> bytes:

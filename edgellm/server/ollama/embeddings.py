@@ -13,7 +13,7 @@ from edgellm.server.ollama.requests import EmbedBody
 from edgellm.server.streaming import unless_gone
 
 
-class Embeddings:
+class OllamaEmbeddings:
     def __init__(self, models: Models) -> None:
         self._models = models
 

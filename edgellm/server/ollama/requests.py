@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any  # Any: JSON
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from edgellm import Model
 from edgellm.server.parts import Content, joined, picture_of_base64
@@ -55,7 +55,7 @@ class Named(BaseModel):
 
 
 class Asked(Named):
-    """What requests for text and for vectors have in common."""
+    """The fields that requests for text and for vectors share."""
 
     options: Options | None = None
     keep_alive: str | float | None = None
@@ -67,10 +67,12 @@ class Asked(Named):
         return duration(self.keep_alive)
 
 
-class Generating(Asked):
+class GeneratingBody(Asked):
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
     think: bool | str | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
     shift: bool | None = None
 
     @property
@@ -89,6 +91,8 @@ class Generating(Asked):
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         if stops := [text for text in stops if text]:
             options["stop"] = stops
+        if self.logprobs:
+            options["logprobs"] = self.top_logprobs or 0
         if self.format:
             options["schema"] = self._schema()
         if self.truncate:
@@ -121,20 +125,20 @@ class Function(BaseModel, extra="allow"):
     arguments: dict[str, Any] | str = {}
 
 
-class Call(BaseModel, extra="allow"):
+class OllamaCall(BaseModel, extra="allow"):
     id: str | None = None
     function: Function
 
 
 class ChatMessage(BaseModel, extra="allow"):
     role: str
-    content: str = ""
+    content: str | None = ""
     images: list[str] | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
 
 
-class ChatBody(Generating):
+class OllamaChatBody(GeneratingBody):
     messages: list[ChatMessage] = []
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -145,8 +149,8 @@ class ChatBody(Generating):
         found, open_calls, number = list[dict[str, Any]](), list[tuple[str, str]](), 0
         for message in self.messages:
             one = message.model_dump(exclude_unset=True, exclude={"images", "tool_name"})
-            if message.images:
-                one["content"] = _with_images(message.content, message.images)
+            if message.images or message.content is None:
+                one["content"] = _with_images(message.content or "", message.images or [])
             if message.tool_calls:
                 calls: list[dict[str, Any]] = [
                     {"type": "function", "id": call.id or f"call_{number + k}", "function": call.function.model_dump()}
@@ -172,7 +176,7 @@ def _with_images(text: str, images: list[str]) -> Content:
     return joined([*(picture_of_base64(each, "images") for each in images), text])
 
 
-class GenerateBody(Generating):
+class GenerateBody(GeneratingBody):
     prompt: str = ""
     suffix: str | None = None
     system: str | None = None

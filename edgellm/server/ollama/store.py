@@ -1,4 +1,4 @@
-"""What is on this machine, in Ollama's words: listed, described, fetched, removed and given second names."""
+"""The models on this machine in Ollama's API: listed, described, fetched, removed and given second names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Store:
                 "details": _details(header),
                 "model_info": {key: value for key, value in info.items() if value == value},  # no NaN
                 "capabilities": capabilities(header),
-                "modified_at": moment(offered.installed.modified if offered.installed else 0.0),
+                "modified_at": moment(offered.modified),
                 **({"context_length": loaded.model.context} if loaded else {}),
             }
         )
@@ -134,20 +134,19 @@ class Store:
             details = _details(header)
         except EdgeError:
             details = _details(None)
-        installed = offered.installed
-        digest = (installed.sha256 if installed else None) or hashlib.sha256(offered.source.encode()).hexdigest()
+        digest = (offered.installed.sha256 if offered.installed else None) or hashlib.sha256(offered.source.encode()).hexdigest()
         return {
             "name": offered.name,
             "model": offered.name,
-            "modified_at": moment(installed.modified if installed else 0.0),
-            "size": installed.size if installed else 0,
+            "modified_at": moment(offered.modified),
+            "size": offered.size,
             "digest": digest,
             "details": details,
         }
 
     async def _header(self, offered: Offered) -> ModelHeader:
         """The header, read again where the file has changed."""
-        key = offered.source, offered.installed.modified if offered.installed else 0.0
+        key = offered.source, offered.modified
         if key not in self._headers:
             header = await asyncio.to_thread(edgellm.read_header, offered.source)
             if len(self._headers) >= LISTED:
@@ -157,7 +156,7 @@ class Store:
 
 
 async def _failed_soon(task: asyncio.Task[Any]) -> bool:
-    """Whether it fails at once, so that a status can still tell it."""
+    """True if it fails at once, in time for a status."""
     await asyncio.wait((task,), timeout=0.3)
     return task.done() and task.exception() is not None
 
@@ -175,7 +174,7 @@ def _details(header: ModelHeader | None) -> dict[str, Any]:
 
 
 def capabilities(header: ModelHeader) -> list[str]:
-    """What clients may use a model for."""
+    """The capabilities of a model that clients ask for."""
     if header.embedding:
         return ["embedding"]
     found = {"completion": True, "tools": header.tools, "insert": header.fill_in, "thinking": header.thinking != "no"}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from edgellm.server.models import Models
 from edgellm.server.openai.chat import Chat, problem_body
 from edgellm.server.openai.completions import Completions
 from edgellm.server.openai.embeddings import Embeddings
 from edgellm.server.openai.listing import Listing
 from edgellm.server.openai.rerank import Rerank
-from edgellm.server.problems import Problem
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
 
@@ -22,16 +18,16 @@ def routes(models: Models, settings: Settings) -> Routes:
     """Methods, paths and endpoints."""
     listing, chat, embeddings = Listing(models), Chat(models, settings), Embeddings(models)
     completions = Completions(models, settings)
-    return [
-        ("GET", "/v1/models", listing.all),
-        ("GET", "/v1/models/{name:path}", listing.one),
-        ("POST", "/v1/chat/completions", chat.answer),
-        ("POST", "/v1/completions", completions.answer),
-        ("POST", "/v1/embeddings", embeddings.answer),
-        ("POST", "/v1/rerank", Rerank(models).answer),
-        *[(method, path, _unsupported) for path in ("/v1/files", "/v1/batches") for method in ("GET", "POST")],
-    ]
-
-
-async def _unsupported(request: Request) -> Response:
-    raise Problem(501, "files and batches are not supported; send requests one by one, many at a time.", code="unsupported")
+    rerank = Rerank(models)
+    found: Routes = [("POST", "/v2/rerank", rerank.answer)]  # Cohere's
+    for base in ("/v1", ""):  # as llama-server, which clients ask without /v1 too
+        found += [
+            ("GET", f"{base}/models", listing.all),
+            ("GET", f"{base}/models/{{name:path}}", listing.one),
+            ("POST", f"{base}/chat/completions", chat.answer),
+            ("POST", f"{base}/completions", completions.answer),
+            ("POST", f"{base}/embeddings", embeddings.answer),
+            ("POST", f"{base}/rerank", rerank.answer),
+            ("POST", f"{base}/reranking", rerank.answer),
+        ]
+    return found

@@ -11,16 +11,17 @@ from typing import Any  # Any: JSON
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from edgellm import CallDelta, Event, Generation, Model, Stats, ToolCall
+from edgellm import CallDelta, Event, Generation, Model, Stats, ToolCall, __version__
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.openai.requests import ChatBody
+from edgellm.server.parts import readable
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import SSE, Begin, Chunks, choices, streamed, unless_gone
+from edgellm.server.streaming import COMMENT, SSE, Begin, Chunks, choices, compact, streamed, unless_gone
 
-PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n\n"
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "invalid_request_error", 429: "rate_limit_error"}
 FINISH = {"eog": "stop", "stop": "stop", "length": "length", "context": "length", "loop": "length", "cancelled": "length"}
 
@@ -40,13 +41,13 @@ class Chat:
         async with self._models.use(body.model) as loaded:
             options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
             if (body.n or 1) == 1:
-                answers = [await loaded.model.achat(body.conversation, **options)]
+                answers = [await loaded.model.achat(readable(body.conversation, loaded.model), **options)]
             else:
                 events = choices(_beginner(loaded, body, options), body.n or 1, loaded.model.load_stats().parallel)
                 results = {index: event.result async for index, event in events if event is not None and event.result is not None}
                 answers = [results[index] for index in sorted(results)]
             note(request, loaded, *answers)
-            found = [_choice(loaded.model, answer, index) for index, answer in enumerate(answers)]
+            found = [_choice(loaded.model, body, answer, index) for index, answer in enumerate(answers)]
             head = completion_head("chatcmpl", "chat.completion", loaded.name)
             return JSONResponse({**head, "choices": found, "usage": usage(answers), "timings": timings(answers[0].stats)})
 
@@ -55,7 +56,7 @@ class Chat:
             options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
             head = completion_head("chatcmpl", "chat.completion.chunk", loaded.name)
             n, most = body.n or 1, loaded.model.load_stats().parallel
-            writers = [Chunker(loaded.model, head, index) for index in range(n)]
+            writers = [Chunker(loaded.model, body, head, index) for index in range(n)]
             async with contextlib.aclosing(choices(_beginner(loaded, body, options), n, most, progress=n == 1)) as events:
                 async for index, event in events:
                     yield writers[index].push(event)
@@ -68,15 +69,16 @@ class Chat:
 
 def _beginner(loaded: Loaded, body: ChatBody, options: dict[str, Any]) -> Begin:
     """Begins one of several answers."""
-    return lambda index: loaded.model.achat(body.conversation, stream=True, **seeded(options, index))
+    return lambda index: loaded.model.achat(readable(body.conversation, loaded.model), stream=True, **seeded(options, index))
 
 
 class Chunker:
     """One choice as chunks: the role once the prompt is accepted, thinking, text and calls, and the reason of its end."""
 
-    def __init__(self, model: Model, head: dict[str, Any], index: int) -> None:
+    def __init__(self, model: Model, body: ChatBody, head: dict[str, Any], index: int) -> None:
         self.result: Generation | None = None
-        self._model, self._head, self._index, self._begun, self._calls = model, head, index, False, set[int]()
+        self._model, self._body, self._head, self._index = model, body, head, index
+        self._begun, self._calls = False, set[int]()
 
     def push(self, event: Event | None) -> bytes:
         """The chunks of what came next."""
@@ -86,7 +88,7 @@ class Chunker:
 
     def _of(self, event: Event | None) -> bytes:
         if event is None:
-            return PING
+            return COMMENT
         if event.prompt is not None:
             return f": prompt {event.prompt.done}/{event.prompt.total}\n\n".encode()
         if event.kind == "thinking":
@@ -94,20 +96,22 @@ class Chunker:
         if event.kind == "text":
             return self._delta({"content": event.text}, logprobs_of(self._model, event))
         if event.call_delta is not None:
-            return self._delta({"tool_calls": [self._call(event.call_delta)]})
+            return self._delta(self._call(event.call_delta))
         if event.result is None:
             return b""
         self.result = event.result
-        last = {"index": self._index, "delta": {}, "logprobs": None, "finish_reason": finish_reason(event.result)}
+        last = {"index": self._index, "delta": {}, "logprobs": None, "finish_reason": finish_reason(self._body, event.result)}
         return sse({**self._head, "choices": [last], "timings": timings(event.result.stats)})
 
     def _call(self, delta: CallDelta) -> dict[str, Any]:
         """A piece of a call; id and name come with the first."""
-        piece = {"index": delta.number, "function": {"arguments": delta.arguments}}
-        if delta.number in self._calls:
-            return piece
+        first = delta.number not in self._calls
         self._calls.add(delta.number)
-        return {**piece, "id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": delta.arguments}}
+        function = {**({"name": delta.name} if first else {}), "arguments": delta.arguments}
+        if self._body.calls_functions:
+            return {"function_call": function}
+        identity = {"id": delta.id, "type": "function"} if first else {}
+        return {"tool_calls": [{"index": delta.number, **identity, "function": function}]}
 
     def _delta(self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
         return sse({**self._head, "choices": [{"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": None}]})
@@ -119,13 +123,14 @@ def seeded(options: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def completion_head(prefix: str, kind: str, model: str) -> dict[str, Any]:
-    """What all objects of an answer begin with."""
-    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
+    """The fields that all objects of an answer begin with."""
+    identity = {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
+    return {**identity, "system_fingerprint": f"edgellm-{__version__}"}
 
 
 def sse(value: dict[str, Any]) -> bytes:
     """A server-sent event."""
-    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode("utf-8", "replace")
+    return f"data: {compact(value)}\n\n".encode("utf-8", "replace")
 
 
 def problem_body(problem: Problem) -> dict[str, Any]:
@@ -139,20 +144,23 @@ def sse_problem(problem: Problem) -> bytes:
     return sse(problem_body(problem)) + DONE
 
 
-def _choice(model: Model, answer: Generation, index: int) -> dict[str, Any]:
+def _choice(model: Model, body: ChatBody, answer: Generation, index: int) -> dict[str, Any]:
     said = answer.text.strip() or not answer.tool_calls
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text if said else None}
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text if said else None, "refusal": None, "annotations": []}
     if answer.thinking:
         message |= {"reasoning_content": answer.thinking, "reasoning": answer.thinking}
     if answer.tool_calls:
-        message["tool_calls"] = [call_of(call) for call in answer.tool_calls]
+        calls = [call_of(call) for call in answer.tool_calls]
+        message |= {"function_call": calls[0]["function"]} if body.calls_functions else {"tool_calls": calls}
     logprobs = {"content": [token_logprobs(model, each) for each in answer.logprobs]} if answer.logprobs is not None else None
-    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(answer)}
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(body, answer)}
 
 
-def finish_reason(answer: Generation) -> str:
+def finish_reason(body: ChatBody, answer: Generation) -> str:
     """Why an answer ended, in OpenAI's words."""
-    return "tool_calls" if answer.tool_calls else FINISH[answer.stop_reason]
+    if answer.tool_calls:
+        return "function_call" if body.calls_functions else "tool_calls"
+    return FINISH[answer.stop_reason]
 
 
 def call_of(call: ToolCall) -> dict[str, Any]:
@@ -189,10 +197,10 @@ def usage(answers: list[Generation]) -> dict[str, Any]:
 
 
 def timings(stats: Stats) -> dict[str, Any]:
-    """What was cached, computed and dropped, and how fast; llama-server's names where it has one."""
+    """Counts of tokens that were cached, computed and dropped, and speeds; llama-server's names where it has one."""
     return {
         "cache_n": stats.cached_tokens,
-        "prompt_n": stats.prompt_tokens - stats.cached_tokens,
+        "prompt_n": stats.computed_prompt_tokens,
         "prompt_ms": round(1000 * stats.prompt_seconds, 3),
         "prompt_per_second": round(stats.prompt_tokens_per_second, 3),
         "predicted_n": stats.generated_tokens,
@@ -200,4 +208,5 @@ def timings(stats: Stats) -> dict[str, Any]:
         "predicted_per_second": round(stats.tokens_per_second, 3),
         "evicted_n": stats.evicted_tokens,
         "forgotten_messages": list(stats.forgotten_messages),
+        "forgotten_images": stats.forgotten_images,
     }

@@ -15,11 +15,11 @@ from edgellm import AsyncStream, Event, Generation, Model
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
-from edgellm.server.openai.chat import DONE, FINISH, PING, completion_head, seeded, sse, sse_problem, timings
+from edgellm.server.openai.chat import DONE, FINISH, completion_head, seeded, sse, sse_problem, timings
 from edgellm.server.openai.requests import Sampled
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import SSE, Begin, Chunks, choices, merged, streamed, unless_gone
+from edgellm.server.streaming import COMMENT, SSE, Begin, Chunks, choices, merged, streamed, unless_gone
 
 USUAL_TOKENS = 16  # of an answer whose request sets no limit, as OpenAI has it
 MOST_PROMPTS = 64
@@ -85,7 +85,9 @@ class Completions:
             model, options = loaded.model, {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
             prompts, n = [await asyncio.to_thread(body.ids, model, prompt) for prompt in body.prompts], body.n or 1
             head = completion_head("cmpl", "text_completion", loaded.name)
-            writers = [Chunker(model, body, ids, head, index * n + k) for index, ids in enumerate(prompts) for k in range(n)]
+            writers = [
+                CompletionChunker(model, body, ids, head, index * n + k) for index, ids in enumerate(prompts) for k in range(n)
+            ]
             async with contextlib.aclosing(_events(model, body, prompts, options)) as events:
                 async for index, event in events:
                     yield writers[index].push(event)
@@ -114,7 +116,7 @@ async def _events(
             yield number * n + k, event
 
 
-class Chunker:
+class CompletionChunker:
     """One choice as chunks: its prompt where that is echoed, the text, and the reason of its end."""
 
     def __init__(self, model: Model, body: CompletionBody, ids: Sequence[int], head: dict[str, Any], index: int) -> None:
@@ -125,7 +127,7 @@ class Chunker:
     def push(self, event: Event | None) -> bytes:
         """The chunks of what came next."""
         if event is None:
-            return PING
+            return COMMENT
         echo, self._echo = self._echo, ""
         self._at += len(echo)
         return (_chunk(self._head, self._index, echo) if echo else b"") + self._of(event)

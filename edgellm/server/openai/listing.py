@@ -33,16 +33,20 @@ class Listing:
             "id": offered.name,
             "object": "model",
             "type": "model",
+            "lifecycle": "active",
             "display_name": offered.name,
-            "created_at": datetime.fromtimestamp(installed.modified if installed else 0, UTC).isoformat(),
-            "created": int(installed.modified) if installed else 0,
+            "created_at": datetime.fromtimestamp(offered.modified, UTC).isoformat(),
+            "created": int(offered.modified),
+            **({"max_input_tokens": known["n_ctx"], "max_model_len": known["n_ctx"]} if known else {}),
             "owned_by": installed.store if installed else "local",
-            "meta": {"loaded": loaded is not None, "size": installed.size if installed else None, **known},
+            "meta": {"loaded": loaded is not None, "size": offered.size, **known},
         }
 
 
 def _known(model: Model) -> dict[str, Any]:
-    """What only a loaded model can say of itself."""
+    """Facts that need the model to be loaded."""
     info = model.info
     thinking = model.thinking if info.has_template else "no"
-    return {"n_ctx": model.context, "n_ctx_train": info.context_train, "thinking": thinking, "vision": bool(info.vision)}
+    tools = info.has_template and "tools" in model.template.source
+    facts = {"n_ctx": model.context, "n_ctx_train": info.context_train, "thinking": thinking, "tools": tools}
+    return {**facts, "vision": bool(info.vision)}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal  # Any: JSON
 
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field
 
 from edgellm import Model
 from edgellm.server.parts import checked
+from edgellm.server.problems import Problem
 
 SAMPLING = (
     "temperature",
@@ -17,9 +19,12 @@ SAMPLING = (
     "presence_penalty",
     "frequency_penalty",
     "repeat_penalty",
+    "repeat_last_n",
+    "typical_p",
     "seed",
     "ignore_eos",
 )
+FORMS = {"json": "schema", "regex": "regex", "choice": "choices", "grammar": "grammar"}  # names of vLLM's, and the library's
 MOST_CHOICES = 16
 
 
@@ -31,22 +36,49 @@ class Message(BaseModel, extra="allow"):
 
 
 def conversation_of(messages: list[Message]) -> list[dict[str, Any]]:
-    """Messages as the library takes them. Raises Problem for parts that are not supported."""
-    found = list[dict[str, Any]]()
+    """Messages as the library takes them, function calls of OpenAI's older form as tool calls. Raises Problem for parts that are
+    not supported.
+    """
+    found, calls = list[dict[str, Any]](), 0
     for index, message in enumerate(messages):
         one = message.model_dump(exclude_unset=True)
         if "content" in one:
             one["content"] = checked(message.content, f"messages.{index}.content")
+        if isinstance(listed := one.get("tool_calls"), list):
+            one["tool_calls"] = [_function_call(call) for call in listed]
+        if isinstance(call := one.pop("function_call", None), dict):
+            calls += 1
+            one["tool_calls"] = [{"id": f"call_{calls}", "type": "function", "function": call}]
+        if message.role == "function":
+            one |= {"role": "tool", "tool_call_id": f"call_{calls}"}
         found.append(one)
     return found
+
+
+def _function_call(call: Any) -> Any:  # Any: JSON
+    """A call of a custom tool, which takes a text, as one of a function."""
+    custom = call.get("custom") if isinstance(call, dict) else None
+    if not isinstance(custom, dict):
+        return call
+    arguments = json.dumps({"input": custom.get("input")}, ensure_ascii=False)
+    return {"id": call.get("id"), "type": "function", "function": {"name": custom.get("name"), "arguments": arguments}}
 
 
 class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
+class Structured(BaseModel):
+    """Structured output as vLLM asks for it."""
+
+    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+
+
 class Sampled(BaseModel):
-    """What requests for text have in common."""
+    """The fields that requests for text share."""
 
     model: str | None = None
     stream: bool | None = None
@@ -59,13 +91,40 @@ class Sampled(BaseModel):
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
+    repeat_penalty: float | None = Field(None, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty"))
+    repeat_last_n: int | None = None
+    typical_p: float | None = None
     seed: int | None = None
     stop: str | list[str | None] | None = None
     logit_bias: dict[int, float] | None = None
     service_tier: str | None = None
     truncation: Literal["auto", "disabled"] | None = None
     ignore_eos: bool | None = None
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None
+    structured_outputs: Structured | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """Options of `generate` for structured output, as llama-server and vLLM have it. Raises Problem."""
+        found = self.structured_outputs.model_dump(by_alias=True, exclude_none=True) if self.structured_outputs else {}
+        for name in FORMS:
+            if (value := getattr(self, f"guided_{name}")) is not None:
+                found[name] = value
+        if self.json_schema is not None:
+            found["json"] = self.json_schema
+        if self.grammar is not None:
+            found["grammar"] = self.grammar
+        if isinstance(schema := found.get("json"), str):
+            try:
+                found["json"] = json.loads(schema)
+            except ValueError as error:
+                raise Problem(400, f"the schema is not JSON ({error}).", code="invalid_value") from error
+        return {FORMS[name]: value for name, value in found.items()}
 
     def sampling(self, default: int | None) -> dict[str, Any]:
         """Options of `generate`. `default`: tokens of an answer where the request sets no limit."""
@@ -84,7 +143,7 @@ class Sampled(BaseModel):
             options["priority"] = "background"
         if self.truncation == "auto":
             options["context_policy"] = "drop-oldest-turns"
-        return options
+        return {**options, **self.form}
 
 
 class ChatBody(Sampled):
@@ -98,14 +157,26 @@ class ChatBody(Sampled):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[dict[str, Any]] | None = None
+    function_call: str | dict[str, Any] | None = None
     reasoning_effort: str | None = None
     think: bool | None = None
+    enable_thinking: bool | None = None
+    thinking: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    modalities: list[str] | None = None
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
         """The messages as the library takes them."""
         return conversation_of(self.messages)
+
+    @property
+    def calls_functions(self) -> bool:
+        """The request describes functions, OpenAI's older form of tools: the answer has one `function_call` at most."""
+        return bool(self.functions) and not self.tools
 
     def options(self, model: Model, default: int | None) -> dict[str, Any]:
         """Options of `chat`. Raises Problem for what cannot be kept."""
@@ -114,14 +185,28 @@ class ChatBody(Sampled):
         options = self.sampling(default)
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
-        if self.response_format is not None:
-            options["response_format"] = self.response_format
-        options |= tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)
+        if "audio" in (self.modalities or ()):
+            raise Problem(400, "modalities has audio; this server writes text.", code="invalid_value")
+        if self.continue_final_message or (self.messages[-1].model_extra or {}).get("prefix") is True:
+            options["continue_final_message"] = True
+        form = self.response_format
+        if form is not None and form.get("type") in ("json", "json_object") and isinstance(form.get("value"), dict):
+            options["schema"] = form["value"]  # as text-generation-inference has it
+        elif form is not None:
+            options["response_format"] = form
+        if self.calls_functions:
+            tools = [{"type": "function", "function": function} for function in self.functions or ()]
+            options |= tools_of(tools, self.function_call, parallel=False)
+        else:
+            options |= tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)
         extra = dict(self.chat_template_kwargs or {})
-        think = self.think if self.think is not None else extra.pop("enable_thinking", None)
-        if self.reasoning_effort is not None:
-            extra.setdefault("reasoning_effort", self.reasoning_effort)
-            think = self.reasoning_effort != "none" if think is None else think
+        think = self.think if self.think is not None else extra.pop("enable_thinking", self.enable_thinking)
+        if think is None and self.thinking is not None:
+            think = self.thinking.get("type") != "disabled"
+        effort = self.reasoning_effort or (self.reasoning or {}).get("effort")
+        if isinstance(effort, str):
+            extra.setdefault("reasoning_effort", effort)
+            think = effort != "none" if think is None else think
         if isinstance(think, bool) and model.thinking == "optional":
             options["think"] = think
         if extra:

@@ -13,4 +13,11 @@ __all__ = ["routes"]
 def routes(models: Models, settings: Settings) -> Routes:
     """Methods, paths and endpoints."""
     responses = Responses(models, settings)
-    return [("POST", "/v1/responses", responses.answer), ("POST", "/v1/responses/input_tokens", responses.count)]
+    return [
+        ("POST", "/v1/responses", responses.answer),
+        ("POST", "/v1/responses/input_tokens", responses.count),
+        ("GET", "/v1/responses/{id}", responses.stored),
+        ("DELETE", "/v1/responses/{id}", responses.remove),
+        ("POST", "/v1/responses/{id}/cancel", responses.cancel),
+        ("GET", "/v1/responses/{id}/input_items", responses.input_items),
+    ]

@@ -13,9 +13,12 @@ from edgellm import Generation
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
+from edgellm.server.openai import problem_body
+from edgellm.server.parts import readable
 from edgellm.server.problems import Problem
-from edgellm.server.responses.items import Items, identity, items_of
+from edgellm.server.responses.items import Item, StreamItems, identity, items_of
 from edgellm.server.responses.requests import ResponsesBody
+from edgellm.server.responses.store import ResponseStore
 from edgellm.server.settings import Settings
 from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
 
@@ -24,36 +27,77 @@ CUT = {"length": "max_output_tokens", "context": "max_output_tokens", "loop": "m
 
 class Responses:
     def __init__(self, models: Models, settings: Settings) -> None:
-        self._models, self._settings = models, settings
+        self._models, self._settings, self._store = models, settings, ResponseStore()
 
     async def answer(self, request: Request) -> Response:
         """The endpoint of answers."""
         body = await read(request, ResponsesBody)
+        items = self._store.resolved(body.items, body.previous_response_id)
         if body.stream:
-            return await streamed(request, self._stream(request, body), SSE, _failed)
-        return await unless_gone(request.receive, self._whole(request, body))
+            return await streamed(request, self._stream(request, body, items), SSE, lambda problem: _failed(body, problem))
+        return await unless_gone(request.receive, self._whole(request, body, items))
 
     async def count(self, request: Request) -> Response:
         """The endpoint that counts the tokens of a prompt."""
         body = await read(request, ResponsesBody)
+        messages = body.messages(self._store.resolved(body.items, body.previous_response_id))
 
         async def counted() -> Response:
             async with self._models.use(body.model) as loaded:
-                ids = await asyncio.to_thread(loaded.model.chat_prompt, body.conversation, **body.prompting(loaded.model))
+                ids = await asyncio.to_thread(
+                    loaded.model.chat_prompt, readable(messages, loaded.model), **body.prompting(loaded.model)
+                )
                 return JSONResponse({"object": "response.input_tokens", "input_tokens": len(ids)})
 
         return await unless_gone(request.receive, counted())
 
-    async def _whole(self, request: Request, body: ResponsesBody) -> Response:
-        async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, **self._options(request, loaded, body))
-            note(request, loaded, answer)
-            return JSONResponse(_finished(_begun(body, loaded), answer, items_of(answer)))
+    async def stored(self, request: Request) -> Response:
+        """The endpoint of a response that was written before."""
+        if request.query_params.get("stream") == "true":
+            raise Problem(400, "stored responses are not streamed; leave stream out.")
+        return JSONResponse(self._store.find(request.path_params["id"]).response)
 
-    async def _stream(self, request: Request, body: ResponsesBody) -> Chunks:
+    async def remove(self, request: Request) -> Response:
+        """The endpoint that forgets a response."""
+        identity = request.path_params["id"]
+        self._store.remove(identity)
+        return JSONResponse({"id": identity, "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request) -> Response:
+        """The endpoint that ends a response in the background: there are none, for each is written when it is asked for."""
+        found = self._store.find(request.path_params["id"])
+        raise Problem(400, f"the response {found.response['id']} is complete and can't be cancelled.", code="invalid_value")
+
+    async def input_items(self, request: Request) -> Response:
+        """The endpoint of what a response answered, newest item first unless `order` is asc."""
+        query = request.query_params
+        items = list(self._store.find(request.path_params["id"]).given)
+        if query.get("order") != "asc":
+            items.reverse()
+        names, limit = [item["id"] for item in items], query.get("limit", "20")
+        begin = names.index(after) + 1 if (after := query.get("after")) in names else 0
+        page = items[begin:][: max(1, min(100, int(limit))) if limit.isdecimal() and len(limit) < 5 else 20]
+        ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+        return JSONResponse({"object": "list", "data": page, **ends, "has_more": begin + len(page) < len(items)})
+
+    async def _whole(self, request: Request, body: ResponsesBody, items: list[Item]) -> Response:
         async with self._models.use(body.model) as loaded:
-            answer = await loaded.model.achat(body.conversation, stream=True, **self._options(request, loaded, body))
-            response, items, begun = _begun(body, loaded), Items(), False
+            answer = await loaded.model.achat(readable(body.messages(items), loaded.model), **self._options(request, loaded, body))
+            note(request, loaded, answer)
+            response = _finished(_begun(body, loaded.name), answer, items_of(answer))
+            self._keep(body, response, items)
+            return JSONResponse(response)
+
+    def _keep(self, body: ResponsesBody, response: dict[str, Any], items: list[Item]) -> None:
+        if body.store is not False:
+            self._store.add(response, items)
+
+    async def _stream(self, request: Request, body: ResponsesBody, given: list[Item]) -> Chunks:
+        async with self._models.use(body.model) as loaded:
+            answer = await loaded.model.achat(
+                readable(body.messages(given), loaded.model), stream=True, **self._options(request, loaded, body)
+            )
+            response, items, begun = _begun(body, loaded.name), StreamItems(), False
             async for event in pinged(answer):
                 if not begun:
                     begun = True
@@ -66,6 +110,7 @@ class Responses:
                     note(request, loaded, event.result)
                     yield items.close()
                     last = _finished(response, event.result, items.done)
+                    self._keep(body, last, given)
                     yield items.event(f"response.{last['status']}", response=last)
                 else:
                     yield items.push(event)
@@ -74,28 +119,34 @@ class Responses:
         return {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
 
 
-def _failed(problem: Problem) -> bytes:
-    return Items(1 << 20).event("error", code=problem.code or "server_error", message=problem.message, param=None)
+def _failed(body: ResponsesBody, problem: Problem) -> bytes:
+    """The end of a stream that failed: some clients look for the first event, others for the second."""
+    items, error = StreamItems(1 << 20), problem_body(problem)["error"]
+    error["code"] = error["code"] or "server_error"
+    flat = {"code": error["code"], "message": problem.message, "param": None}
+    response = {**_begun(body, body.model or ""), "status": "failed", "error": {"code": error["code"], "message": problem.message}}
+    return items.event("error", **flat, error=error) + items.event("response.failed", response=response)
 
 
-def _begun(body: ResponsesBody, loaded: Loaded) -> dict[str, Any]:
+def _begun(body: ResponsesBody, model: str) -> dict[str, Any]:
     """A response before its answer."""
     form = (body.text.format if body.text else None) or {"type": "text"}
     return {
         "id": identity("resp"),
         "object": "response",
+        "background": False,
         "created_at": int(time.time()),
         "status": "in_progress",
         "error": None,
         "incomplete_details": None,
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
-        "model": body.model or loaded.name,
+        "model": body.model or model,
         "output": [],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": None,
+        "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": False,
+        "store": body.store is not False,
         "temperature": body.temperature,
         "text": {"format": form},
         "tool_choice": body.tool_choice or "auto",
@@ -113,7 +164,7 @@ def _finished(response: dict[str, Any], answer: Generation, items: list[dict[str
     stats, cut = answer.stats, CUT.get(answer.stop_reason)
     usage = {
         "input_tokens": stats.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": stats.cached_tokens},
+        "input_tokens_details": {"cached_tokens": stats.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": stats.generated_tokens,
         "output_tokens_details": {"reasoning_tokens": stats.thinking_tokens},
         "total_tokens": stats.prompt_tokens + stats.generated_tokens,

@@ -1,4 +1,4 @@
-"""The items of a response: reasoning, messages and calls, and the events that tell of them."""
+"""The items of a response: reasoning, messages and calls, and their events."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import secrets
 from typing import Any  # Any: JSON
 
 from edgellm import CallDelta, Event, Generation, ToolCall
+from edgellm.server.streaming import compact
 
 Item = dict[str, Any]
 
@@ -50,7 +51,7 @@ def _call(call: ToolCall, name: str = "", status: str = "completed") -> Item:
     }
 
 
-class Items:
+class StreamItems:
     """The items of a stream, and their events, which are numbered."""
 
     def __init__(self, number: int = 0) -> None:
@@ -61,7 +62,7 @@ class Items:
         """One event."""
         data = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
-        return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode("utf-8", "replace")
+        return f"event: {kind}\ndata: {compact(data)}\n\n".encode("utf-8", "replace")
 
     def push(self, event: Event) -> bytes:
         """The events for what came next."""

@@ -26,10 +26,11 @@ class TextAsked(BaseModel):
 
 
 class ResponsesBody(BaseModel):
-    """What else clients send is ignored."""
+    """Other fields that clients send are ignored."""
 
     model: str | None = None
-    input: str | list[Item] = Field(min_length=1)
+    input: str | list[Item] | None = None
+    prompt: dict[str, Any] | None = None
     instructions: str | None = None
     stream: bool | None = None
     tools: list[dict[str, Any]] | None = None
@@ -43,18 +44,28 @@ class ResponsesBody(BaseModel):
     truncation: Literal["auto", "disabled"] | None = None
     service_tier: str | None = None
     previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    store: bool | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
     @property
-    def conversation(self) -> list[dict[str, Any]]:
-        """The items as messages of chat completions. Raises Problem for what is not supported."""
-        if self.previous_response_id:
-            raise Problem(400, "previous_response_id is not supported, for responses are not stored; send all items in input.")
-        found: list[dict[str, Any]] = [{"role": "system", "content": self.instructions}] if self.instructions else []
+    def items(self) -> list[Item]:
+        """The input as items. Raises Problem where it is missing."""
+        if self.prompt:
+            raise Problem(400, "prompt is not supported, for prompts are not stored here; send instructions and input.")
+        if not self.input:
+            raise Problem(400, "input is missing; give a text, or a list of items.", code="invalid_value")
         if isinstance(self.input, str):
-            return [*found, {"role": "user", "content": self.input}]
-        for index, item in enumerate(self.input):
+            return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": self.input}]}]
+        return self.input
+
+    def messages(self, items: list[Item]) -> list[dict[str, Any]]:
+        """Items as messages of chat completions. Raises Problem for what is not supported."""
+        if self.conversation:
+            raise Problem(400, "conversation is not supported; use previous_response_id, or send all items in input.")
+        found: list[dict[str, Any]] = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        for index, item in enumerate(items):
             _add(found, item, f"input.{index}")
         return found
 
@@ -118,7 +129,7 @@ def _add(found: list[dict[str, Any]], item: Item, where: str) -> None:
         call = {"id": str(item.get("call_id")), "type": "function", "function": {"name": item["name"], "arguments": arguments}}
         _assistant(found).setdefault("tool_calls", []).append(call)
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        found.append({"role": "tool", "tool_call_id": str(item.get("call_id")), "content": _text(item.get("output"), where)})
+        found.append({"role": "tool", "tool_call_id": str(item.get("call_id")), "content": _content(item.get("output"), where)})
     elif kind == "reasoning":
         parts = item.get("content") or item.get("summary") or []
         text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
@@ -147,8 +158,9 @@ def _text(content: object, where: str) -> str:
         return content
     texts = list[str]()
     for part in content if isinstance(content, list) else ():
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+        if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise Problem(400, f"{where}: a part of the type {str(kind)[:40]!r} is not supported; this version reads text only.")
-        texts.append(part["text"])
+            raise Problem(400, f"{where}: a part of the type {str(kind)[:40]!r} is not supported; give text or images.")
+        texts.append(text)
     return "\n".join(texts)

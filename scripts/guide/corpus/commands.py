@@ -38,7 +38,7 @@ CHAT_COMMANDS = {
     "model": "go on with another model", "undo": "take the last question and its answer back", "fork": "go on as another chat",
     "file": "let a text file come with the next message", "save": "save the chat", "load": "go on with a saved chat",
     "copy": "copy the last answer", "think": "let the model think before it answers, or not",
-    "context": "show what the model still sees",
+    "context": "show what the model still sees", "mcp": "list MCP servers and what they offer",
 }
 OPTIONS = frozenset({
     "-n", "--temp", "--top-k", "--top-p", "--min-p", "--seed", "--context", "-c", "--threads", "-t", "--kv-type", "--sinks",

@@ -22,7 +22,7 @@ FIRST = "qwen3-0.6b"                         # the model that we name to somebod
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the catalogue says of one model; sizes in bytes, memory in GB at a context of 4096."""
+    """A model's row of the catalogue; sizes in bytes, memory in GB at a context of 4096."""
 
     name: str
     parameters: str
@@ -84,6 +84,6 @@ def _name(text: str) -> str:
 
 
 def holds(condition: str) -> bool:
-    """Whether a condition of an answer holds: a command or feature by name, or `!name`."""
+    """True if a condition of an answer holds: a command or feature by name, or `!name`."""
     name = condition.removeprefix("!")
     return (name in EXISTS or name in FEATURES) != condition.startswith("!")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from isa_levels import FLOAT_LEVELS
 from tiny_encoders import writers
 from tiny_families import FIRST
 from tiny_models import QUANTS, tiny_model
@@ -103,7 +104,7 @@ def test_variants_agree_with_transformers(tmp_path: Path, name: str) -> None:
         np.testing.assert_array_equal(logits(executable, ids, 7), got)
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", FLOAT_LEVELS)
 @pytest.mark.parametrize(("n_heads", "n_embd"), [(4, 64), (6, 60)])
 def test_biases_by_distance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, n_heads: int, n_embd: int) -> None:
     """More keys than a block, numbers of heads that are not powers of two, dims past the last eight; the same bits in any steps."""
@@ -208,7 +209,7 @@ def test_every_isa_level_of_the_ladder(tmp_path: Path, monkeypatch: pytest.Monke
         assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 0.06
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", FLOAT_LEVELS)
 @pytest.mark.parametrize(
     ("kv_type", "shape"),
     [
@@ -356,7 +357,7 @@ def test_an_executable_that_nobody_closes_ends_its_threads(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_child_is_told_to_load_again(tmp_path: Path) -> None:
+def test_a_forked_child_must_load_again(tmp_path: Path) -> None:
     with ready(tiny_model(tmp_path / "m.gguf"), threads=2) as (executable, _):
         child = os.fork()
         if child == 0:

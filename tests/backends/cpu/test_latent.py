@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from isa_levels import ISA_LEVELS, in_turn
 from test_cpu_backend import logits, ready, relative
 from test_ragged_steps import ready as any_ready
 from test_recurrent import feed
@@ -15,7 +16,6 @@ from tiny_models import tiny_model
 from variants import VARIANTS
 
 import edgellm
-from edgellm.backends.cpu import system
 from edgellm.memory.layout import plan_memory
 from edgellm.memory.sequence import Sequence
 from edgellm.memory.sizes import kv_bytes
@@ -23,10 +23,12 @@ from edgellm.memory.sizes import kv_bytes
 IDS = np.random.default_rng(6).integers(3, 90, 70).astype(np.int32)
 
 
-@pytest.mark.parametrize("name", ["deepseek2-lite", "deepseek2-older", "deepseek3", "glm4.7-flash"])
-@pytest.mark.parametrize(("kv_type", "ceiling"), [("f32", 1e-5), ("f16", 5e-3), ("q8_0", 0.03)])
-def test_every_form_of_keys(tmp_path: Path, name: str, kv_type: str, ceiling: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "kv_type"), in_turn(["deepseek2-lite", "deepseek2-older", "deepseek3", "glm4.7-flash"], ["f32", "f16", "q8_0"])
+)
+def test_every_form_of_keys(tmp_path: Path, name: str, kv_type: str) -> None:
     """The same bits in pieces of any size, alone and with several threads."""
+    ceiling = {"f32": 1e-5, "f16": 5e-3, "q8_0": 0.03}[kv_type]
     path = VARIANTS[name].write(tmp_path / "m.gguf")
     with ready(path, chunk=32, kv_type=kv_type, context=128) as (executable, reference):
         whole = logits(executable, IDS.tolist())
@@ -49,7 +51,7 @@ def test_values_take_no_memory_of_their_own(tmp_path: Path) -> None:
         assert state.nbytes <= kv_bytes(layout, "f16")
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", ISA_LEVELS)
 @pytest.mark.parametrize(("n_heads", "quant"), [(1, "Q8_0"), (5, "Q4_0"), (16, "F32"), (6, "F16")])
 def test_heads_of_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, n_heads: int, quant: str) -> None:
     """Queries of one key go in groups of eight or fewer; more rows than a tile, and the same bits row by row."""

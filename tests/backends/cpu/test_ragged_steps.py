@@ -138,8 +138,9 @@ def hold_together_to_alone(path: Path, kv_type: str, n: int, steps: Sequence[Seq
         ("mlx", "bloom", "F32"),
     ],
 )
+@pytest.mark.usefixtures("mlx_products")
 def test_wanted_rows_are_as_if_all_were_wanted(tmp_path: Path, backend: str, name: str, quant: str) -> None:
-    """What no state depends on is computed for wanted rows alone: some in the midst of a step, the last, one by itself, or none."""
+    """Values that no state depends on are computed for wanted rows alone: some amid a step, the last, one by itself, or none."""
     if backend == "mlx":
         pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
@@ -176,7 +177,7 @@ def test_long_beside_short_and_wrapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "kv_type"), [(100, "f16"), (290, "f16"), (900, "f16"), (290, "q4_0")])
-def test_forks_go_on_by_themselves(tmp_path: Path, before: int, kv_type: str) -> None:
+def test_forks_continue_independently(tmp_path: Path, before: int, kv_type: str) -> None:
     """After a fork both go on as if nobody else were there, also when the ring comes round to pages that they share."""
     path = tiny_model(tmp_path / "m.gguf", "gemma3", window=24)
     prompt = [[50]] * (before // 50) + [[before % 50 or 1]]
@@ -224,7 +225,7 @@ def test_forks_share_what_they_do_not_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("backend", "kv_type"), [("cpu", "f16"), ("cpu", "q4_0"), ("mlx", "f16")])
-def test_saved_states_go_on(tmp_path: Path, backend: str, kv_type: str) -> None:
+def test_saved_states_continue(tmp_path: Path, backend: str, kv_type: str) -> None:
     if backend == "mlx":
         pytest.importorskip("mlx.core")
     path = tiny_model(tmp_path / "m.gguf", "gemma3", window=24)
@@ -245,6 +246,7 @@ def test_saved_states_go_on(tmp_path: Path, backend: str, kv_type: str) -> None:
                 executable.load_state(io.BytesIO(data[:cut]))
 
 
+@pytest.mark.usefixtures("mlx_products")
 def test_mlx_takes_segments_one_by_one(tmp_path: Path) -> None:
     pytest.importorskip("mlx.core")
     path, steps = tiny_model(tmp_path / "m.gguf", "llama"), mixed(3, 8, 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,14 @@ def close(backend: str, a: Logits, b: Logits) -> bool:
     return np.array_equal(a, b) if backend == "cpu" else bool(np.abs(a - b).max() <= 1e-4 * np.abs(b).max())
 
 
-@pytest.mark.parametrize("backend", ["cpu", "mlx"])
-@pytest.mark.parametrize("name", HYBRIDS)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "cpu") for name in HYBRIDS),
+        *(pytest.param(name, "mlx", marks=pytest.mark.slow if number % 4 else ()) for number, name in enumerate(HYBRIDS)),
+    ],
+)
+@pytest.mark.usefixtures("mlx_products")
 def test_pieces_cuts_forks_and_files(tmp_path: Path, name: str, backend: str) -> None:
     if backend == "mlx":
         pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
@@ -133,24 +140,18 @@ def hold_pieces_cuts_forks_and_files(path: Path, backend: str) -> int:
         return length
 
 
-@pytest.mark.parametrize("asked", range(1, 7))
 @pytest.mark.parametrize("name", HYBRIDS)
-def test_a_step_that_was_stopped_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, asked: int) -> None:
+def test_a_step_that_was_stopped_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(cpu, "PART", 1)
     with ready(tiny_model(tmp_path / "m.gguf", name, n_layers=3)) as executable:
         whole = feed(executable, executable.new_state(), Sequence(executable.layout), IDS, 20)
-        state, sequence, times = executable.new_state(), Sequence(executable.layout), 0
-        feed(executable, state, sequence, IDS[:20], 20)
-
-        def stop() -> bool:
-            nonlocal times
-            times += 1
-            return times == asked
-
-        batch = Conversation(sequence, state).step(IDS[20:50], np.array([29], np.int32))
-        with pytest.raises(StepStopped):
-            executable.submit(batch).wait(stop)
-        assert np.array_equal(feed(executable, state, sequence, IDS[20:], 11), whole[20:])
+        for asked in range(1, 7):
+            state, sequence, times = executable.new_state(), Sequence(executable.layout), itertools.count(1)
+            feed(executable, state, sequence, IDS[:20], 20)
+            batch = Conversation(sequence, state).step(IDS[20:50], np.array([29], np.int32))
+            with pytest.raises(StepStopped):
+                executable.submit(batch).wait(lambda times=times, asked=asked: next(times) == asked)
+            assert np.array_equal(feed(executable, state, sequence, IDS[20:], 11), whole[20:]), asked
 
 
 def test_pages_go_to_the_next_conversation_once_nobody_holds_them(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_second_turn_computes_its_own_tokens(tmp_path: Path, name: str) -> Non
             assert fresh.generate([*prompt, 11, 12, 13], max_tokens=5, temperature=0).token_ids == edited.token_ids
 
 
-def test_a_saved_session_goes_on(tmp_path: Path) -> None:
+def test_a_saved_session_continues(tmp_path: Path) -> None:
     path, file = tiny_model(tmp_path / "m.gguf", "lfm2"), tmp_path / "s.session"
     with edgellm.load(path, context=256) as model, model.session() as session:
         answer = session.generate(IDS.tolist(), max_tokens=6, temperature=0)

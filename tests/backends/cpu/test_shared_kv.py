@@ -26,6 +26,7 @@ SIZES = {"gemma3n": {"n_layers": 6}, "gemma4": {"n_layers": 6, "n_experts": 4}}
 
 @pytest.mark.parametrize(("backend", "quant"), [("cpu", "F32"), ("cpu", "Q4_0"), ("mlx", "Q4_0")])
 @pytest.mark.parametrize("name", GEMMAS)
+@pytest.mark.usefixtures("mlx_products")
 def test_pieces_cuts_forks_and_files(tmp_path: Path, name: str, backend: str, quant: str) -> None:
     if backend == "mlx":
         pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")

@@ -36,7 +36,7 @@ def test_a_page_names_what_is_missing(report: ModuleType, tmp_path: Path, monkey
     text = page.read_text()
     assert re.findall("^## (.*)", text, re.MULTILINE)[:2] == ["Machine", "Kernels of ours on Metal"]
     assert text.count("| tokens/s | 7 |") == 2 and "No GGUF file was given." in text and "Left out" in text
-    assert len(re.findall(r"^\| IQ\w+ \| .* \| \d", text, re.MULTILINE)) == 8
+    assert len(re.findall(r"^\| IQ\w+ \| .* \| \d", text, re.MULTILINE)) == 9
     failed = list(measured([sys.executable, "-c", "raise SystemExit('no mlx_lm')"]))
     assert "no mlx_lm" in failed[1] and failed[2] == "exit code 1"
 

@@ -95,7 +95,7 @@ def test_a_ring_that_wraps(tmp_path: Path, arch: str) -> None:
 
 
 @pytest.mark.parametrize("kv_type", QUANTISED)
-def test_a_saved_session_goes_on_with_the_same_bits(tmp_path: Path, kv_type: str) -> None:
+def test_a_saved_session_continues_with_the_same_bits(tmp_path: Path, kv_type: str) -> None:
     path, greedy = tiny_model(tmp_path / "m.gguf"), {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True, "logprobs": 3}
     options: dict[str, Any] = {"backend": "mlx", "kv_type": kv_type, "context": 64}
     with edgellm.load(path, **options) as model, model.session() as session:

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 
 from edgellm.backends.base import Progress
@@ -16,6 +16,8 @@ from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit.cache import KernelObject, ObjectCache
 from edgellm.backends.cpu.jit.linker import Linker
 from edgellm.errors import BackendError
+
+LONGEST = 900  # seconds to wait for one kernel: the largest takes some 5 here, a minute under emulation
 
 
 def kernel_addresses(kernels: Iterable[str], isa: str, linker: Linker, progress: Progress | None = None) -> dict[str, int]:
@@ -62,7 +64,10 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
         threading.Thread(target=_drive_compiler, args=(isa, todo, done), daemon=True).start()
     try:
         for _ in kernels:
-            kernel, item = done.get()
+            try:
+                kernel, item = done.get(timeout=LONGEST)
+            except Empty:
+                raise BackendError(f"no kernel was compiled for {isa} in {LONGEST // 60} minutes; try again") from None
             if isinstance(item, str):
                 raise BackendError(f"kernel {kernel} could not be compiled for {isa}: {item}")
             yield kernel, item
@@ -73,28 +78,31 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
 
 
 def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[str, KernelObject | str]]) -> None:
-    """Feed one compiler process until nothing is left to do; every kernel taken is answered."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.jit.compiler", isa]  # -P: nothing from the working directory
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    )
-    assert process.stdin is not None and process.stdout is not None
-    with suppress(BrokenPipeError), process:  # Ctrl-C in a terminal ends the compiler as well
+    """Feed one compiler process until nothing is left to do. Each kernel gets an answer, also if the process fails."""
+    process: subprocess.Popen[str] | None = None
+    with suppress(Empty, BrokenPipeError), ExitStack() as running:  # Ctrl-C in a terminal ends the compiler as well
         while True:
+            kernel = todo.get_nowait()
+            item: KernelObject | str
             try:
-                kernel = todo.get_nowait()
-            except Empty:
-                process.stdin.close()
-                return
-            try:
+                process = process or running.enter_context(_start_compiler(isa))
+                assert process.stdin is not None and process.stdout is not None
                 process.stdin.write(kernel + "\n")
                 process.stdin.flush()
-                answer = process.stdout.readline().strip()
-            except OSError as fault:
-                answer = f"! {fault}"
-            symbol, _, code = answer.partition(" ")
-            if symbol in ("", "!"):
-                done.put((kernel, code or "the compiler process ended without an answer"))
-            else:
-                done.put((kernel, KernelObject(symbol, bytes.fromhex(code))))
+                answer = process.stdout.readline()
+                symbol, _, code = answer.strip().partition(" ")
+                if not answer.endswith("\n"):
+                    item = "the compiler process ended without an answer"
+                else:
+                    item = code if symbol == "!" else KernelObject(symbol, bytes.fromhex(code))
+            except (OSError, ValueError) as fault:
+                item = f"the compiler process failed ({fault})"
+            done.put((kernel, item))
+
+
+def _start_compiler(isa: str) -> subprocess.Popen[str]:
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
+    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.jit.compiler", isa]  # -P: nothing from the working directory
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )

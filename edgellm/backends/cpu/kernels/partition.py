@@ -19,8 +19,8 @@ def first_item(rows, pieces, ith, nth):
     return rows * ith // nth * pieces
 
 
-def tiles(isa: Isa, *, whole: bool = False) -> Any:
-    """Of some rows of activations, how many are in tiles, of which the last need not be full: all or none. With `whole` all tiles
+def tiles(isa: Isa, *, full: bool = False) -> Any:
+    """Of some rows of activations, how many are in tiles, of which the last need not be full: all or none. With `full` all tiles
     are full, and the other rows come after them.
     """
     least = isa.level.tiled_from
@@ -29,7 +29,7 @@ def tiles(isa: Isa, *, whole: bool = False) -> Any:
     def tiled(rows):
         if rows < least:
             return 0
-        return rows // TILE_COLUMNS * TILE_COLUMNS if whole else rows
+        return rows // TILE_COLUMNS * TILE_COLUMNS if full else rows
 
     return tiled
 

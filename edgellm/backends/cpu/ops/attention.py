@@ -192,9 +192,9 @@ def _partial_bytes(queries: int, head_dim: int) -> int:
 
 
 def _work_bytes(queries: int, shape: KVSpec, kv_type: str) -> int:
-    """Of the scores and the table in attention_block.py, rounded up to cache lines; where keys and values are not f32, also
-    of a block of them converted to f32, and of rotated queries for quants.
+    """Of the scores and the table in attention_block.py, rounded up to cache lines, and of a block of keys converted to f32 or
+    transposed; where keys and values are not f32, also of a block of values, and of rotated queries for quants.
     """
-    wide = abi.ATTENTION_BLOCK * (shape.dim_k + shape.dim_v) * 4 if kv_type != "f32" else 0
+    wide = abi.ATTENTION_BLOCK * (shape.dim_k + (shape.dim_v if kv_type != "f32" else 0)) * 4
     wide += (queries + 1) * shape.dim_k * 4 if kv_type in QUANTISED else 0
     return -(-(abi.ATTENTION_SCORES + (queries + 1) * abi.ATTENTION_ENTRY + wide) // 64) * 64

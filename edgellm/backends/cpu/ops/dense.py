@@ -21,8 +21,8 @@ EMBED = Signature("table row_bytes n ids out out_stride")
 NORM = Signature("x x_stride out out_stride scale scale_stride bias n groups eps count")
 # `act`: 0 where the residual is added; else, with quantised weights only, that is a gate, whose activation multiplies the sum. It
 # is 1 + its place in GATES_OF_PRODUCTS.
-# `whole_tiles`: 1 where rows of activations have no memory after them for the rest of a tile; see traits.py.
-MATMUL = Signature("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count scratch whole_tiles")
+# `full_tiles`: 1 where rows of activations have no memory after them for the rest of a tile; see traits.py.
+MATMUL = Signature("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count scratch full_tiles")
 QUANTISE = Signature("x x_stride k out out_stride count")
 LOW_RANK = Signature("weights row_bytes n ranks low low_stride base base_stride out out_stride count")
 
@@ -96,7 +96,7 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
                 act=act,
                 count=count_word(node),
                 scratch=scratch_of(plan, scratch_bytes(weight.type.name, columns)),
-                whole_tiles=0,
+                full_tiles=0,
             ),
             reads=(residual,) if residual else (),
             reads_all=(x,),

@@ -14,12 +14,15 @@ from edgellm.backends.cpu.traits import TRAITS, scratch_bytes
 from edgellm.errors import Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.graph import Node
+from edgellm.ops.neighbours import distances
 from edgellm.ops.vision import grid_rows
 
 # `which`: i32, the vector that a row is, or -1; `rows`: the address of the first vector, and bytes from one to the next.
 INJECT = Signature("x x_stride out out_stride which rows n")
 # `first`: i32, the first of the `rows` rows that become one; `n`: their length.
 MERGE = Signature("x x_stride out out_stride first rows n")
+# `first`: i32, the row of x that a row is at, or 0 where it is at its own; `taps` (9, n): f32; `count`: of the rows that are given.
+NEIGHBOURS = Signature("beside beside_stride x x_stride out out_stride first taps n count")
 
 
 @emitter("pixels")
@@ -66,7 +69,7 @@ def project(plan: PlanBuilder, index: int, node: Node) -> None:
                 act=0,
                 count=count_word(node),
                 scratch=scratch_of(plan, scratch_bytes(kind.name, x.n)),
-                whole_tiles=0,
+                full_tiles=0,
             ),
             reads_all=(x,),
             writes=(out,),
@@ -92,3 +95,27 @@ def merge_rows(plan: PlanBuilder, index: int, node: Node) -> None:
     x, out = plan.values[node.inputs[0]], plan.output(index)
     arguments = MERGE(x=x, out=out, first=plan.step.output_rows.ctypes.data, rows=integer(node, "count"), n=x.n)
     plan.add(Record(f"merge:{node.attrs['by']}", arguments, reads_all=(x,), writes=(out,)))
+
+
+@emitter("neighbours", "merged_neighbours")
+def neighbours(plan: PlanBuilder, index: int, node: Node) -> None:
+    merge = integer(node, "merge") if node.attrs else 0
+    plan.brought(index, lambda patches: distances(patches, merge))
+
+
+@emitter("depth_conv", "depth_conv_halved", "image_mean")
+def beside(plan: PlanBuilder, index: int, node: Node) -> None:
+    distance, x = (plan.values[value] for value in node.inputs)
+    out = plan.output(index)
+    halved = node.rows != plan.graph.nodes[node.inputs[1]].rows
+    taps = plan.weights[node.weights[0]].array().reshape(node.n, 9).T if node.weights else None
+    arguments = NEIGHBOURS(
+        beside=distance,
+        x=x,
+        out=out,
+        first=plan.step.output_rows.ctypes.data if halved else 0,
+        taps=0 if taps is None else plan.keep(np.ascontiguousarray(taps, np.float32)),
+        n=node.n,
+        count=count_word(node),
+    )
+    plan.add(Record(f"neighbours:{'conv' if node.weights else 'mean'}", arguments, reads_all=(distance, x), writes=(out,)))

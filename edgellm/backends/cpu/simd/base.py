@@ -46,7 +46,7 @@ def constant(kind: Any, value: float | Sequence[float]) -> Any:
     return ir.Constant(kind, value)
 
 
-class Builder(ir.IRBuilder):  # type: ignore[misc]  # untyped base
+class SimdBuilder(ir.IRBuilder):  # type: ignore[misc]  # untyped base
     """Writes where another builder does. An operand may be a number, or one for each lane: a constant of the other one's type."""
 
     def __init__(self, builder: Any) -> None:
@@ -57,7 +57,7 @@ def _with_numbers(name: str) -> Callable[..., Any]:
     """The instruction `name`, whose last two operands are of one type."""
     plain = getattr(ir.IRBuilder, name)
 
-    def instruction(self: Builder, *arguments: Any, **options: Any) -> Any:
+    def instruction(self: SimdBuilder, *arguments: Any, **options: Any) -> Any:
         *first, a, b = arguments
         if not isinstance(b, ir.Value):
             b = constant(a.type, b)
@@ -70,7 +70,7 @@ def _with_numbers(name: str) -> Callable[..., Any]:
 
 INTEGER = "add sub mul sdiv udiv srem urem and_ or_ xor shl lshr ashr icmp_signed icmp_unsigned select"
 for _name in f"{INTEGER} fadd fsub fmul fdiv fcmp_ordered fcmp_unordered".split():
-    setattr(Builder, _name, _with_numbers(_name))
+    setattr(SimdBuilder, _name, _with_numbers(_name))
 
 
 def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:

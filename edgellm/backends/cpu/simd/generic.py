@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, Builder, Value, constant, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, SimdBuilder, Value, constant, vector
 
 Load = Callable[[], Value]
 V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8, 32)
@@ -37,14 +37,14 @@ class Generic:
     level: ClassVar[Level] = LEVELS["generic"]
 
     def __init__(self, builder: Any) -> None:
-        self.b, self.apart = Builder(builder), False
+        self.b, self.apart = SimdBuilder(builder), False
 
     def of_one_row(self) -> Generic:
         """The ISA level whose vectors have the lanes of a single row in block_lanes.py."""
         return self
 
     def of_row(self, name: str) -> Generic:
-        """The ISA level that opens whole superblocks of a type for row.py: `apart` where that spares shuffles, as sums have block j
+        """The ISA level that opens full superblocks of a type for row.py: `apart` where that spares shuffles, as sums have block j
         in lane j.
         """
         isa_level = type(self)(self.b)
@@ -174,13 +174,6 @@ class Generic:
         sums = together(a, b, (0, 2, 8, 10, 4, 6, 12, 14), (1, 3, 9, 11, 5, 7, 13, 15))
         return self.pick(sums, [lane + half for half in range(0, lanes, 8) for lane in (0, 4, 1, 5, 2, 6, 3, 7)])
 
-    def in_order(self, a: Value) -> Value:
-        """Sum of the lanes, first to last."""
-        total = self.lane(a, 0)
-        for index in range(1, a.type.count):
-            total = self.b.fadd(total, self.lane(a, index))
-        return total
-
     def nearest(self, x: Value) -> tuple[Value, Value]:
         """x rounded to the nearest integer, halves to even, as f32 and as i32; |x| < 2^22."""
         magic = self.constant(x.type, 12582912.0)  # 1.5 * 2^23: the sum's last mantissa bit counts ones
@@ -208,7 +201,7 @@ class Generic:
         return b.select(is_zero, 0.0, self.times_power(p, n, n_bits))
 
     def times_power(self, p: Value, n: Value, n_bits: Value) -> Value:
-        """p * 2^n for whole n, given as f32 and as i32, from -150 to 128: in two factors."""
+        """p * 2^n for integer n, given as f32 and as i32, from -150 to 128: in two factors."""
         b = self.b
         half = b.ashr(n_bits, 1)
         for part in (half, b.sub(n_bits, half)):

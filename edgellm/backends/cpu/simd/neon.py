@@ -60,9 +60,9 @@ class Neon(Generic):
 
     def widen(self, quants: Value, signed: bool) -> Value:
         """i8x8 to f32x8 in five instructions."""
-        return self.b.sitofp(self.widen_whole(quants, signed), vector(F32, 8))
+        return self.b.sitofp(self.widen_all(quants, signed), vector(F32, 8))
 
-    def widen_whole(self, quants: Value, signed: bool) -> Value:
+    def widen_all(self, quants: Value, signed: bool) -> Value:
         """i8x8 to i32x8 in three instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
         wide = self.plain((self.b.sext if signed else self.b.zext)(quants, V8H))
         return self.b.sext(wide, vector(I32, 8))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.graph import Node
 
-Evaluate = Callable[[Weights, Inputs, Node, list[Array]], Array]
+Evaluate = Callable[[MlxWeights, Inputs, Node, list[Array]], Array]
 OPS: dict[str, Evaluate] = {}
 
 

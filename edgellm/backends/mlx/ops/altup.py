@@ -6,13 +6,13 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.graph import Node
 
 
 @op("mix")
-def mix(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def mix(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     parts, first = cast(int, node.attrs["parts"]), cast(int, node.attrs["first"])
     added = x[1].reshape(len(x[1]), -1, node.n // parts)
     if len(x) == 3:
@@ -25,14 +25,14 @@ def mix(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
 
 
 @op("rescale")
-def rescale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def rescale(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     pieces = x[0].reshape(len(x[0]), cast(int, node.attrs["groups"]), -1)
     own = mx.maximum(mx.square(pieces).mean(axis=-1, keepdims=True), number(node, "floor"))
     return (pieces * mx.sqrt(mx.square(x[1]).mean(axis=-1)[:, None, None] / own)).reshape(x[0].shape)
 
 
 @op("sparse_relu")
-def sparse_relu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def sparse_relu(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     mean = x[0].mean(axis=-1, keepdims=True)
     deviation = mx.sqrt(mx.square(x[0] - mean).mean(axis=-1, keepdims=True))
     return mx.maximum(x[0] - (mean + deviation * number(node, "deviations")), 0)

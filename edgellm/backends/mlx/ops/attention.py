@@ -8,7 +8,7 @@ from typing import cast
 import mlx.core as mx
 import numpy as np
 
-from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
+from edgellm.backends.mlx.inputs import Array, Held, Inputs, KVLayer, MlxWeights
 from edgellm.backends.mlx.kv_quants import decode, encode, rotated
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
@@ -18,7 +18,7 @@ from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
 
 
 @op("kv_write")
-def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def kv_write(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state = cast(int, node.attrs["state"])
     layer, shape = inputs.layer(state), inputs.shape
     k, *v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
@@ -32,7 +32,7 @@ def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
 
 
 @op("attend")
-def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def attend(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state, n_heads = cast(int, node.attrs["state"]), cast(int, node.attrs["n_heads"])
     layer, held, shape = inputs.layer(state), inputs.held[state], inputs.shape
     q, q_sink = _by_head(x[0], n_heads), _by_head(x[-1], n_heads)
@@ -40,7 +40,7 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
     distances = inputs.distances[layer.memory_class] if inputs.distances else None
     if node.rows == "R" and inputs.output_rows is not None:
         n = len(inputs.slots[layer.memory_class])
-        mask = (_causal(end, n) if mask is None else mask)[inputs.output_rows]
+        mask = (_all_seen(layer, end, n) if mask is None else mask)[inputs.output_rows]
         distances = None if distances is None else distances[inputs.output_rows]
     coded = layer.kv_type in QUANTISED
     q = rotated(q.astype(mx.float32)) if coded else q
@@ -51,7 +51,7 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
         learned = weights.vectors[node.weights[0]] if node.weights else None
         if node.attrs["buckets"]:
             bias, learned = _relative(learned, distances), None
-        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
+        y = attend_twice(layer, held, node, q, q_sink, _all_seen(layer, end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
         y = attend_once(layer, held, number(node, "scale"), q, end, mask, inputs.widen)
     y = rotated(y.astype(mx.float32)) if coded else y
@@ -63,12 +63,15 @@ def _by_head(x: Array, heads: int) -> Array:
     return x.reshape(1, len(x), heads, -1).swapaxes(1, 2)
 
 
-def _causal(end: int, n: int) -> Array:
+def _all_seen(layer: KVLayer, end: int, n: int) -> Array:
+    """The mask (n, end) of tokens that see all slots, but for those of later tokens in a causal layer."""
+    if not layer.memory.causal:
+        return mx.ones((n, end), mx.bool_)
     return mx.arange(end) <= mx.arange(end - n, end)[:, None]
 
 
 def _alibi(node: Node, distances: Array) -> Array:
-    """What is added to scores (1, heads, T, end)."""
+    """Biases of scores (1, heads, T, end)."""
     slopes = mx.array(alibi_slopes(cast(int, node.attrs["n_heads"]), number(node, "max_bias")))
     return -slopes[None, :, None, None] * mx.abs(distances)
 
@@ -80,7 +83,7 @@ def _relative(table: Array, distances: Array) -> Array:
     return mx.take(biases, mx.clip(-distances, -REACH, REACH) + REACH, axis=0).transpose(2, 0, 1)[None]
 
 
-def store(layer: Layer, held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:
+def store(layer: KVLayer, held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:
     """k (1, kv heads, T, dim) and v, where keys do not hold it, in their slots, in place; the first `new_sinks` tokens are kept for
     themselves, too.
     """
@@ -93,8 +96,8 @@ def store(layer: Layer, held: Held, k: Array, v: Array | None, slots: Array, new
     return Held(keys, values, sinks, held.recurrent)
 
 
-def _kept(layer: Layer, held: Array, x: Array) -> Array:
-    """Keys or values in the form in which they are held."""
+def _kept(layer: KVLayer, held: Array, x: Array) -> Array:
+    """Keys or values as they are stored."""
     return encode(x.astype(mx.float32), layer.kv_type) if layer.kv_type in QUANTISED else x.astype(held.dtype)
 
 
@@ -105,14 +108,14 @@ def _placed(held: Array, new: Array, slots: Array) -> Array:
     return held
 
 
-def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
+def turn_sinks(layer: KVLayer, held: Held, cos: Array, sin: Array) -> Held:
     """The sinks' keys rotated on to where the newest token wants them: queries at true positions then fit them, too."""
     assert layer.spec is not None
     keys = _kept(layer, held.keys, turned(held.sinks, layer.spec, cos, sin))
     return replace(held, keys=mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)))
 
 
-def _seen(layer: Layer, held: Held, end: int, widen: bool) -> tuple[Array, Array]:
+def _seen(layer: KVLayer, held: Held, end: int, widen: bool) -> tuple[Array, Array]:
     """Keys and values of the first `end` slots, in f16, or in f32 where they are or `widen` says so; quants stay rotated."""
     memory = layer.memory
 
@@ -125,18 +128,18 @@ def _seen(layer: Layer, held: Held, end: int, widen: bool) -> tuple[Array, Array
     return keys, keys[..., : memory.dim_v] if memory.v_is_k_prefix else numbers(held.values, memory.dim_v)
 
 
-def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
+def attend_once(layer: KVLayer, held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
     """MLX's own attention of q (1, heads, T, dim) over the first `end` slots: (1, heads, T, value dim).
 
-    `mask` (T, end); None: all of them, causally. `widen`: f16 keys as f32.
+    `mask` (T, end); None: all of them, causally where the layer is. `widen`: f16 keys as f32.
     """
     keys, values = _seen(layer, held, end, widen)
-    how = mask if mask is not None else "causal" if q.shape[2] > 1 else None
+    how = mask if mask is not None else "causal" if q.shape[2] > 1 and layer.memory.causal else None
     return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
 
 
 def attend_twice(
-    layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None, learned: Array | None
+    layer: KVLayer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None, learned: Array | None
 ) -> Array:
     """The same with a second query for the sinks' keys, a soft cap, biases of scores (1, heads, T, end), or scores (heads,) of a
     further key without a value, in float32.

@@ -6,13 +6,13 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import op
 from edgellm.graph import Node
 
 
 @op("causal_conv")
-def causal_conv(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def causal_conv(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state, size = cast(int, node.attrs["state"]), cast(int, node.attrs["size"])
     rows = mx.concatenate([inputs.before(state), x[0].astype(mx.float32)])
     taps, n = weights.vectors[node.weights[0]].reshape(node.n, -1), len(x[0])

@@ -6,7 +6,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.matrices import Picked
 from edgellm.backends.mlx.ops._table import op
 from edgellm.backends.mlx.ops.dense import within_f16
@@ -14,7 +14,7 @@ from edgellm.graph import Node
 
 
 @op("head_matmul")
-def head_matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def head_matmul(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, matrix = cast(int, node.attrs["heads"]), weights.matrices[node.weights[0]]
     rows, n = x[0].reshape(len(x[0]), heads, -1), node.n // heads
     picked, own = Picked(n, 0, n), mx.broadcast_to(mx.arange(heads, dtype=mx.uint32), (len(rows), heads))
@@ -22,12 +22,12 @@ def head_matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) ->
 
 
 @op("head_scale")
-def head_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def head_scale(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return (x[0].reshape(*x[1].shape, -1) * x[1][..., None]).reshape(x[0].shape)
 
 
 @op("join")
-def join(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def join(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, n = cast(int, node.attrs["heads"]), len(x[0])
     left, right = x[0].reshape(n, heads, -1), x[1].reshape(n, 1 if node.attrs["shared"] else heads, -1)
     right = mx.broadcast_to(right, (n, heads, right.shape[-1]))

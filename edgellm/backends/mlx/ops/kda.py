@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.scan import delta_rule, integer, softplus
 from edgellm.graph import Node
 
 
 @op("decays")
-def decays(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def decays(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads = integer(node, "heads")
     rates, steps = (weights.vectors[name] for name in node.weights)
     return mx.exp(mx.repeat(rates.reshape(heads), node.n // heads) * softplus(x[0].astype(mx.float32) + steps))
 
 
 @op("kda")
-def kda(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def kda(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, n = integer(node, "heads"), len(x[0])
     dim = node.n // heads
     q, k, v, decay = (part.astype(mx.float32).reshape(n, heads, dim) for part in x[:4])

@@ -6,7 +6,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.matrices import Picked
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import ACTIVATIONS, within_f16
@@ -15,7 +15,7 @@ from edgellm.ops.moe import NEAR, TINY
 
 
 @op("topk")
-def topk(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def topk(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     attrs, softmax = node.attrs, node.attrs["gating"] == "softmax"
     if attrs["gating"] == "sparsemixer":
         return _sparsemixer(x[0]) * number(node, "scale")
@@ -51,23 +51,23 @@ def _best(scores: Array, k: int) -> Array:
 
 
 @op("expert_matmul")
-def expert_matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def expert_matmul(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return _rows(weights, node, x[0][:, None], x[1])
 
 
 @op("expert_slots")
-def expert_slots(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def expert_slots(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return _rows(weights, node, x[0].reshape(len(x[0]), cast(int, node.attrs["k"]), -1), x[1])
 
 
-def _rows(weights: Weights, node: Node, x: Array, choice: Array) -> Array:
+def _rows(weights: MlxWeights, node: Node, x: Array, choice: Array) -> Array:
     """x (T, k or 1, columns) by some rows of the chosen experts: (T, k * rows)."""
     k, start, stored = (cast(int, node.attrs[name]) for name in ("k", "start", "rows"))
     picked = Picked(stored, start, start + node.n // k)
     return _products(weights, node, x, _best(choice, k), picked).reshape(len(x), -1)
 
 
-def _products(weights: Weights, node: Node, x: Array, experts: Array, picked: Picked) -> Array:
+def _products(weights: MlxWeights, node: Node, x: Array, experts: Array, picked: Picked) -> Array:
     """x (T, k or 1, columns) by the matrices of `experts` (T, k), with their biases: (T, k, rows)."""
     matrix = weights.matrices[node.weights[0]]
     y = within_f16(weights, node, matrix, x, lambda rows: matrix.gathered(rows, experts, picked))
@@ -75,7 +75,7 @@ def _products(weights: Weights, node: Node, x: Array, experts: Array, picked: Pi
 
 
 @op("expert_sum")
-def expert_sum(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def expert_sum(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     k = cast(int, node.attrs["k"])
     experts = _best(x[1], k)
     y = _products(weights, node, x[0].reshape(len(x[0]), k, -1), experts, Picked(node.n, 0, node.n))
@@ -83,7 +83,7 @@ def expert_sum(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
 
 
 @op("slot_scale")
-def slot_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def slot_scale(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     k = cast(int, node.attrs["k"])
     chosen = _best(x[1], k)
     factors = weights.vectors[node.weights[0]][chosen] if node.weights else mx.take_along_axis(x[1], chosen, axis=-1)
@@ -91,11 +91,11 @@ def slot_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
 
 
 @op("glu_clamped")
-def glu_clamped(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def glu_clamped(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     limit = number(node, "limit")
     return ACTIVATIONS["gelu_quick"](mx.minimum(x[0], limit)) * (mx.clip(x[1], -limit, limit) + 1.0)
 
 
 @op("gated_by")
-def gated_by(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def gated_by(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return x[0] * mx.sigmoid(x[1] @ weights.vectors[node.weights[0]])[:, None]

@@ -6,13 +6,13 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import op
 from edgellm.graph import Node
 
 
 @op("pool")
-def pool(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def pool(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     rows = cast(str, node.attrs["rows"])
     if rows == "mean":
         return mx.mean(x[0], axis=0, keepdims=True)
@@ -20,5 +20,5 @@ def pool(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
 
 
 @op("softmax")
-def softmax(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def softmax(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return mx.softmax(x[0], axis=-1, precise=True)

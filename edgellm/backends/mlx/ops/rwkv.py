@@ -6,7 +6,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.scan import advance
 from edgellm.graph import Node
@@ -14,7 +14,7 @@ from edgellm.ops.rwkv import DECAY, SHORTEST, STRONGEST
 
 
 @op("token_shift")
-def token_shift(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def token_shift(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state, parts, rows = cast(int, node.attrs["state"]), cast(int, node.attrs["parts"]), x[0].astype(mx.float32)
     change = mx.concatenate([inputs.before(state)[None], rows[:-1]]) - rows
     mix = mx.concatenate([weights.vectors[name].reshape(-1) for name in node.weights]).reshape(1, parts, -1)
@@ -25,7 +25,7 @@ def token_shift(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) ->
 
 
 @op("wkv6")
-def wkv6(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def wkv6(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, state_number, n = cast(int, node.attrs["heads"]), cast(int, node.attrs["state"]), len(x[0])
     dim = node.n // heads
     r, w, k, v = (part.astype(mx.float32).reshape(n, -1, dim) for part in x)
@@ -46,7 +46,7 @@ def wkv6(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
 
 
 @op("wkv7")
-def wkv7(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def wkv7(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, state_number = cast(int, node.attrs["heads"]), cast(int, node.attrs["state"])
     r, w, k, v, a, *first = (part.astype(mx.float32) for part in x)
     k_k, k_a, r_k, *norm = (weights.vectors[name] for name in node.weights)

@@ -6,7 +6,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.inputs import Array, Inputs, MlxWeights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.graph import Node
 
@@ -22,7 +22,7 @@ def integer(node: Node, attr: str) -> int:
 
 
 @op("delta_net")
-def delta_net(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def delta_net(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     qkv, alpha, beta = (part.astype(mx.float32) for part in x)
     k_heads, v_heads, dim_k, dim_v = (integer(node, name) for name in ("k_heads", "v_heads", "dim_k", "dim_v"))
     n, width, times = len(qkv), k_heads * dim_k, v_heads // k_heads
@@ -55,7 +55,7 @@ def delta_rule(inputs: Inputs, node: Node, q: Array, k: Array, v: Array, decay: 
 
 
 @op("ssm_scan")
-def ssm_scan(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+def ssm_scan(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     values, dt, b, c = (part.astype(mx.float32) for part in x)
     n, heads, d_state = len(values), integer(node, "heads"), integer(node, "d_state")
     a, d, *bias = (weights.vectors[name] for name in node.weights)

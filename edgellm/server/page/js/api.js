@@ -51,16 +51,22 @@ function askForKey() {
   }, { once: true }));
 }
 
-/** Models that the server offers: {id, loaded, context, vision, thinking}; all but the first two are known once it is loaded. */
+/** Models that the server offers: {id, loaded, context, vision, thinking, tools}; all but the first two are known once it is loaded. */
 export async function models() {
   const { data } = await (await call("v1/models")).json();
-  return data.map(({ id, meta = {} }) => ({ id, loaded: meta.loaded, context: meta.n_ctx, vision: meta.vision, thinking: meta.thinking }));
+  return data.map(({ id, meta = {} }) => ({ id, loaded: meta.loaded, context: meta.n_ctx, vision: meta.vision, thinking: meta.thinking, tools: meta.tools }));
 }
 
-/** Tools of MCP servers: {type, function, server, allowed}. */
-export const tools = async () => (await (await call("page/tools")).json()).tools;
+/** What MCP servers offer: {tools: [{type, function, server, allowed}], items: [{kind, key, description, arguments}]}. */
+export const offers = async () => (await call("page/tools")).json();
 
-/** The result of a call that the user allowed: {content, failed}. */
+/** The text of a resource or a prompt. */
+export async function textOf(item, args) {
+  const body = JSON.stringify({ name: item.key, arguments: args });
+  return (await (await call(`page/${item.kind}`, { method: "POST", body })).json()).content;
+}
+
+/** The result of a call that the user allowed: {content, images, failed}. */
 export async function runTool(name, args, confirmed, signal) {
   const body = JSON.stringify({ name, arguments: args, confirmed });
   return (await call("page/tools/call", { method: "POST", signal, body })).json();

@@ -1,8 +1,9 @@
 // The chat page: reads what the user does, talks to the server, keeps chats in this browser.
 
-import { complete, models, runTool, tools as listTools } from "./api.js";
+import { complete, models, offers, runTool, textOf } from "./api.js";
 import { byId, confirmed, el, icon, iconButton } from "./dom.js";
 import { imageUri } from "./images.js";
+import { argumentsOf, Mentions } from "./mentions.js";
 import { defaultSettings, requestFields, SettingsDialog } from "./settings.js";
 import * as store from "./store.js";
 import { Thread } from "./thread.js";
@@ -16,9 +17,10 @@ let chat = null;                                     // the open chat; saved wit
 let tree = new Tree([], {});
 let running = null;                                  // {controller, message} while an answer is written
 let attached = [];                                   // data URIs
+let texts = [];                                      // {name, text} of resources that come with the next message
 let tools = [];                                      // of MCP servers, as the server lists them
 
-const message = byId("message"), send = byId("send"), select = byId("model"), live = byId("live");
+const message = byId("message"), mentions = new Mentions(message, mentioned), send = byId("send"), select = byId("model"), live = byId("live");
 const thread = new Thread({ regenerate, edit, branch });
 const dialog = new SettingsDialog((settings) => { chat.settings = settings; if (tree.byId.size) store.saveChat(chat); });
 
@@ -132,12 +134,13 @@ function add(fields) {
 
 async function submit() {
   const text = message.value.trim();
-  if (running || (!text && !attached.length)) return;
+  if (running || (!text && !attached.length && !texts.length)) return;
   const parent = tree.path().at(-1)?.id ?? null;
-  const question = add({ role: "user", content: text, images: attached, parent });
-  if (!chat.title) chat.title = (text || "Image").replace(/\s+/g, " ").slice(0, 60);
+  const question = add({ role: "user", content: text, images: attached, texts, parent });
+  if (!chat.title) chat.title = (text || texts[0]?.name || "Image").replace(/\s+/g, " ").slice(0, 60);
   message.value = "";
   attached = [];
+  texts = [];
   drawAttached();
   await store.saveMessage(question);
   await answer(question);
@@ -145,7 +148,7 @@ async function submit() {
 
 async function edit(original, text) {
   if (running) return;
-  const question = add({ role: "user", content: text, images: original.images, parent: original.parent });
+  const question = add({ role: "user", content: text, images: original.images, texts: original.texts, parent: original.parent });
   await store.saveMessage(question);
   await answer(question);
 }
@@ -168,16 +171,22 @@ function history_(last) {
   const out = chat.settings.system ? [{ role: "system", content: chat.settings.system }] : [];
   for (const each of upTo) {
     if (each.role === "user" && each.images?.length) {
-      out.push({ role: "user", content: [...each.images.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text: each.content }] });
+      out.push({ role: "user", content: [...pictures(each), { type: "text", text: written(each) }] });
     } else if (each.role === "tool") {
-      out.push({ role: "tool", tool_call_id: each.call, name: each.name, content: each.content });
+      const content = each.images?.length && model()?.vision ? [{ type: "text", text: each.content }, ...pictures(each)] : each.content;
+      out.push({ role: "tool", tool_call_id: each.call, name: each.name, content });
     } else if (each.role === "assistant" && each.calls?.length && each.calls.every((call) => upTo.some((other) => other.call === call.id))) {
       const calls = each.calls.map((call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } }));
       out.push({ role: "assistant", content: each.content, tool_calls: calls });
-    } else if (each.role === "user" || (each.role === "assistant" && each.content)) out.push({ role: each.role, content: each.content });
+    } else if (each.role === "user" || (each.role === "assistant" && each.content)) out.push({ role: each.role, content: written(each) });
   }
   return out;
 }
+
+/** A message as the model gets it: behind the texts that came with it. */
+const written = (each) => [...(each.texts ?? []).map(({ name, text }) => `${name}:\n\n${text}`), each.content].join("\n\n");
+
+const pictures = (each) => each.images.map((url) => ({ type: "image_url", image_url: { url } }));
 
 async function answer(question) {
   chat.model = select.value;
@@ -195,7 +204,7 @@ async function answer(question) {
 
   const body = { model: select.value, messages: history_(question), ...requestFields(chat.settings) };
   if (!byId("think").hidden) body.chat_template_kwargs = { enable_thinking: byId("think").getAttribute("aria-pressed") === "true" };
-  const offeredTools = tools.filter((tool) => !chat.settings.withoutTools?.includes(tool.function.name));
+  const offeredTools = model()?.tools === false ? [] : tools.filter((tool) => !chat.settings.withoutTools?.includes(tool.function.name));
   if (offeredTools.length) body.tools = offeredTools.map((tool) => ({ type: tool.type, function: tool.function }));
   const sent = performance.now();
   let first = null, pieces = 0, saved = sent, scheduled = false;
@@ -252,7 +261,8 @@ async function runCalls(reply) {
     }
     if (chat.id !== open) return;
     const stopped = controller.signal.aborted;
-    last = add({ role: "tool", parent: last.id, call: call.id, name: call.name, content: stopped ? "Stopped." : result.content, failed: result.failed });
+    const content = stopped ? "Stopped." : result.content, images = stopped ? [] : result.images ?? [];
+    last = add({ role: "tool", parent: last.id, call: call.id, name: call.name, content, images, failed: result.failed });
     await store.saveMessage(last);
     draw();
   }
@@ -298,7 +308,7 @@ function stop() {
 function showSending() {
   send.setAttribute("aria-label", running ? "Stop" : "Send");
   send.replaceChildren(icon(running ? "stop" : "up"));
-  send.disabled = !running && !message.value.trim() && !attached.length;
+  send.disabled = !running && !message.value.trim() && !attached.length && !texts.length;
 }
 
 // --- the message box --------------------------------------------------------------------------------------------------------
@@ -315,9 +325,26 @@ async function attach(files) {
   drawAttached();
 }
 
+/** A resource that was chosen comes with the next message, a prompt is filled in. */
+async function mentioned(item) {
+  try {
+    const given = item.kind === "prompt" ? await argumentsOf(item) : {};
+    if (given === null) return;
+    const text = await textOf(item, given);
+    if (item.kind === "prompt") message.setRangeText(text, message.selectionStart, message.selectionEnd, "end");
+    else texts.push({ name: item.key, text });
+  } catch (error) {
+    live.textContent = byId("speed").textContent = error.message;
+  }
+  drawAttached();
+  message.focus();
+}
+
 function drawAttached() {
-  byId("attachments").replaceChildren(...attached.map((url, index) =>
-    el("li", {}, el("img", { src: url, alt: `Image ${index + 1}` }), iconButton("close", `Remove image ${index + 1}`, () => { attached.splice(index, 1); drawAttached(); }))));
+  const remove = (list, index, label) => iconButton("close", `Remove ${label}`, () => { list.splice(index, 1); drawAttached(); });
+  byId("attachments").replaceChildren(
+    ...texts.map(({ name }, index) => el("li", {}, el("span", { class: "text-file" }, name), remove(texts, index, name))),
+    ...attached.map((url, index) => el("li", {}, el("img", { src: url, alt: `Image ${index + 1}` }), remove(attached, index, `image ${index + 1}`))));
   showSending();
   fit();
 }
@@ -329,6 +356,7 @@ byId("composer").addEventListener("submit", (event) => {
 });
 message.addEventListener("input", () => { showSending(); fit(); });
 message.addEventListener("keydown", (event) => {
+  if (mentions.key(event)) return;
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); if (!running) submit(); }
   if (event.key === "ArrowUp" && !message.value && !running) {
     const last = tree.path().findLast((each) => each.role === "user");
@@ -404,6 +432,12 @@ byId("import-file").addEventListener("change", async (event) => {
   listChats();
 });
 
+// Focus that a dialog gives back takes no keys in Chromium.
+for (const each of document.querySelectorAll("dialog")) each.addEventListener("close", () => {
+  if (document.activeElement !== message) return;
+  message.blur();
+  message.focus();
+});
 document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]")) return;
   if (event.altKey && event.code === "KeyN") { event.preventDefault(); newChat(); }
@@ -414,12 +448,14 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "/" && !event.target.closest?.("input, textarea, select")) { event.preventDefault(); message.focus(); }
 });
 
-store.onChange(async (id) => {
+let following = Promise.resolve();                   // one change of other tabs after the other
+store.onChange((id) => { following = following.catch(() => {}).then(() => follow(id)); });
+async function follow(id) {
   if (id === chat?.id && !running) {
     if (await store.readChat(id)) await openChat(id);
     else newChat();
   } else listChats();
-});
+}
 window.addEventListener("hashchange", () => { const id = location.hash.slice(1); if (id && id !== chat.id) openChat(id); });
 
 showTheme(localStorage.getItem("edgellm-theme") ?? "system");
@@ -427,6 +463,13 @@ const wanted = location.hash.slice(1);
 if (wanted) await openChat(wanted);
 else newChat();
 showSending();
-listTools().then((found) => { tools = found; }, () => {});
+async function refreshOffers() {
+  try {
+    const found = await offers();
+    tools = found.tools;
+    mentions.items = found.items;
+  } catch { /* the models' list says what is wrong */ }
+}
+await refreshOffers();
 await refreshModels();
-setInterval(() => { if (!document.hidden && !running) refreshModels(); }, REFRESH_MODELS);
+setInterval(() => { if (!document.hidden && !running) { refreshModels(); refreshOffers(); } }, REFRESH_MODELS);

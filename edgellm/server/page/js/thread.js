@@ -36,6 +36,9 @@ export class Thread {
         node.textContent = message.content;          // found by the browser's search before it is filled
         entry = { message, node, filled: false };
         this.shown.set(message.id, entry);
+      } else if (entry.message !== message) {        // read again, for another tab has changed it
+        entry.message = message;
+        if (entry.filled) this.draw(entry);
       }
       if (this.list.children[index] !== entry.node) this.list.insertBefore(entry.node, this.list.children[index] ?? null);
       if (!entry.filled) this.near.observe(entry.node);
@@ -67,9 +70,10 @@ export class Thread {
       if (message.role === "assistant") entry.parts.body.classList.add("markdown");
       node.append(entry.parts.images, entry.parts.body, entry.parts.calls, entry.parts.note, entry.parts.actions);
       for (const url of message.images ?? []) entry.parts.images.append(el("img", { src: url, alt: "Attached image" }));
+      for (const { name } of message.texts ?? []) entry.parts.images.append(el("span", { class: "text-file" }, name));
     }
     const { parts } = entry;
-    parts.images.hidden = !message.images?.length;
+    parts.images.hidden = !message.images?.length && !message.texts?.length;
     this.drawThinking(entry);
     if (message.role === "assistant") showMarkdown(parts.body, message.content);
     else if (message.role === "tool") parts.body.replaceChildren(el("details", { class: "call" }, el("summary", {}, `Result of ${message.name ?? "a tool"}`), el("pre", {}, el("code", {}, message.content))));

@@ -1,4 +1,4 @@
-"""What LLVM makes of the AArch64 kernels, compiled here and read: the instructions meant for them, no spills, nothing scalar."""
+"""The AArch64 kernels' machine code, compiled here and read: the instructions meant for them, no spills, nothing scalar."""
 
 from __future__ import annotations
 

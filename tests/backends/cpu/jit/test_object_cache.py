@@ -6,15 +6,17 @@ import ast
 import os
 import random
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from edgellm.backends.cpu.jit import sources
+from edgellm.backends.cpu.jit import build, sources
 from edgellm.backends.cpu.jit.cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache
 from edgellm.backends.cpu.jit.sources import sources_digest
+from edgellm.errors import BackendError
 
 ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
 
@@ -249,3 +251,26 @@ def test_old_objects_of_a_kernel_are_forgotten(tmp_path: Path) -> None:
     cache.write("k:v", ITEM)
     left = sorted(path.name for path in cache.folder.glob("k.v.*"))
     assert len(left) == KEPT_OBJECTS and cache.read("k:v") == ITEM and (cache.folder / "k.vv.0.o").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands in for Python")
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("read kernel; printf 'symbol 00ff'", "ended without an answer"),
+        ("exit 1", "compiler process"),
+        ("read kernel; echo symbol no hexadecimal digits", "failed"),
+        ("read kernel; echo '! TypeError: cannot'", "TypeError: cannot"),
+        (None, "failed"),
+        ("read kernel; exec sleep 3", "no kernel was compiled"),
+    ],
+)
+def test_a_compiler_that_fails_is_an_error(script: str | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(build, "LONGEST", 0.5 if "sleep" in (script or "") else 30)
+    with pytest.raises(BackendError, match=says):
+        list(build._compile(["norm:a", "norm:b", "norm:c"], "generic"))

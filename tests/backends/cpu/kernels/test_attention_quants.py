@@ -8,8 +8,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
+from isa_levels import ISA_LEVELS
 
-from edgellm.backends.cpu import abi, system
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.attention import attention_block, kv_quants
 from edgellm.backends.cpu.kernels.attention.attention_partial import LOWEST
 from edgellm.backends.cpu.simd import Isa, load_isa
@@ -21,10 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 i64, void = numba.types.int64, numba.types.void
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow) for isa in system.usable_isas()],
-)
+@pytest.fixture(scope="module", params=ISA_LEVELS)
 def isa(request: pytest.FixtureRequest) -> Isa:
     return load_isa(request.param)
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from isa_levels import FLOAT_LEVELS
 
-from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu import jit
 from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
 from edgellm.ops.dense import ACTIVATIONS
 
@@ -46,7 +47,7 @@ def run(address: int, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], va
     return out
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", FLOAT_LEVELS)
 def test_activations_and_gates(isa: str) -> None:
     """1e-6 of the larger of 1 and |x|: a few roundings of float32 (measured 2.4e-7). New ones follow the op's reference."""
     assert FORMULAS.keys() <= ACTIVATIONS.keys()
@@ -70,7 +71,7 @@ def test_gelu_keeps_its_digits_where_it_is_small() -> None:
     np.testing.assert_allclose(got, [FORMULAS["gelu_erf"](float(value)) for value in x], rtol=1e-5)
 
 
-@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("isa", FLOAT_LEVELS)
 def test_clamp_and_xielu(isa: str) -> None:
     """As the references have them; NaN stays NaN."""
     linker = jit.Linker()  # it owns the code

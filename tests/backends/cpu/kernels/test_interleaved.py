@@ -10,23 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_matmul_kernels import Kernels, activations, compiled, product, run, weights
+from isa_levels import BEST, ISA_LEVELS
+from test_matmul_kernels import Kernels, activations, compiled, embeds_as_the_codec, product, weights
 from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.cpu import interleaving, jit, system
 from edgellm.backends.cpu.levels import LEVELS
-from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.traits import TRAITS
-from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.interleave import FILE, PACKED, UNITS, Move, deinterleaved, interleave, places, repacked
 from edgellm.graph import Graph, Node
 from edgellm.weights import WeightStore
 
 Array = npt.NDArray[Any]
-ISA = system.usable_isas()[-1]
-KERNELS = pytest.mark.skipif(not LEVELS[ISA].interleaved_rows, reason="this processor has no kernels for interleaved rows")
+KERNELS = pytest.mark.skipif(not LEVELS[BEST].interleaved_rows, reason="this processor has no kernels for interleaved rows")
 GREEDY = {"max_tokens": 10, "temperature": 0, "ignore_eos": True}
 
 
@@ -49,14 +47,7 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
             assert np.array_equal(flat[g, at : at + size], rows[g * group + row, first : first + size])
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow)
-        for isa in system.usable_isas()
-        if LEVELS[isa].interleaved_rows
-    ],
-)
+@pytest.fixture(scope="module", params=[level for level in ISA_LEVELS if LEVELS[str(level.values[0])].interleaved_rows])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     linker = jit.Linker()
     yield compiled(request.param, linker)
@@ -103,30 +94,8 @@ def test_products_have_the_same_bits(kernels: Kernels, name: str) -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
-    k, rng = 512, np.random.default_rng(5)
-    raw = rng.integers(0, 256, (48, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
-    ids, step = rng.integers(0, 48, 40).astype(np.int32), np.array([40, 0], np.int64)
-    expected, moved = CODECS[name].dequantize(raw)[ids], raw.copy()
-    interleave(name, moved, kernels.level.tile_rows)
-    for threads in (1, 3):
-        out = np.full((40, k + 3), 77, np.float32)
-        run(
-            kernels[f"embed_interleaved:{name}"],
-            EMBED.record(
-                step=step.ctypes.data,
-                table=moved.ctypes.data,
-                row_bytes=moved.strides[0],
-                n=k,
-                ids=ids.ctypes.data,
-                out=out.ctypes.data,
-                out_stride=out.strides[0],
-            ),
-            threads,
-        )
-        number = ~np.isnan(expected)
-        assert np.array_equal(np.isnan(out[:, :k]), ~number)
-        assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))
-        assert (out[:, k:] == 77).all()
+    rows = kernels.level.tile_rows
+    embeds_as_the_codec(kernels, f"embed_interleaved:{name}", name, 512, 48, lambda table: interleave(name, table, rows))
 
 
 @KERNELS

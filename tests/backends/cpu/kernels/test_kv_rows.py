@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pytest
 import tiny_latent
 import tiny_models
+from isa_levels import FLOAT_LEVELS
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.backends.cpu import abi, system
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.attention import kv_rows, rotation
 from edgellm.backends.cpu.kernels.attention.kv_quants import TRIED
 from edgellm.backends.cpu.simd import Isa, load_isa
@@ -28,7 +29,7 @@ Floats = npt.NDArray[np.float32]
 i64, void = numba.types.int64, numba.types.void
 
 
-@pytest.fixture(scope="module", params=system.usable_isas())
+@pytest.fixture(scope="module", params=FLOAT_LEVELS)
 def isa(request: pytest.FixtureRequest) -> Isa:
     return load_isa(request.param)
 

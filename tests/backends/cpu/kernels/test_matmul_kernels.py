@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from isa_levels import ISA_LEVELS
 
-from edgellm.backends.cpu import abi, jit, system
+from edgellm.backends.cpu import abi, jit
 from edgellm.backends.cpu.levels import LEVELS, Level
 from edgellm.backends.cpu.ops.dense import EMBED, MATMUL, QUANTISE
 from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
@@ -36,7 +37,7 @@ Floats = npt.NDArray[np.float32]
 RARE = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "NVFP4")
 COMMON = [name for name in TRAITS if name not in RARE]
 QUANTISED = [name for name, traits in TRAITS.items() if traits.quantise]
-FORMS = ["q8", "q8_whole"]
+FORMS = ["q8", "q8_by_block"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
 # (weight rows, columns): fewer rows than a tile, no whole number of tiles, with and without tiles of columns and rest
 SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (9, 3), (35, 37), (16, 16), (17, 29)]
@@ -59,22 +60,19 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         self[kernel] = self._make(kernel)
         return self[kernel]
 
-    def whole(self, form: str) -> bool:
-        """Whether rows of this form have whole blocks."""
-        return form == "q8_whole" and self.level.whole_blocks
+    def by_block(self, form: str) -> bool:
+        """True if rows of this form have whole blocks."""
+        return form == "q8_by_block" and self.level.by_block
 
     def order(self, form: str, rows: int) -> str:
         """How quants lie in so many rows, which make no tile."""
         if self.level.lanes_from and rows >= self.level.lanes_from:
             return "lanes"
-        order = "blocks" if self.whole(form) else "halves"
+        order = "blocks" if self.by_block(form) else "halves"
         return f"apart, {order}" if self.level.single_column == "apart" else order
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow) for isa in system.usable_isas()],
-)
+@pytest.fixture(scope="module", params=ISA_LEVELS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """Kernels of one ISA level, as the back end gets them: compiled for that ISA level alone, linked from object code."""
     linker = jit.Linker()
@@ -140,7 +138,7 @@ def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Ar
 
 
 def meaning(rows: Array, k: int, order: str = "halves") -> Array:
-    """What quantised rows stand for, (T, k) f64."""
+    """The values of quantised rows, (T, k) f64."""
     quants, scales, _ = parts(rows, k, order)
     values: Array = (quants.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
     return values
@@ -330,18 +328,17 @@ def test_panel_of_several_groups(kernels: Kernels) -> None:
         assert (np.abs(got - values @ exact.T) <= TRAITS["Q4_K"].ceiling * size).all()
 
 
-@pytest.mark.parametrize("name", COMMON)
-def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
-    """Any bytes, scales that are infinite or NaN included, to the very bits of the codec."""
-    k = {1: 45, 32: 96, 64: 192, 128: 384, 256: 512}[TRAITS[name].block]
+def embeds_as_the_codec(kernels: Kernels, kernel: str, name: str, k: int, rows: int, change: Callable[[Array], None]) -> None:
+    """Any bytes, scales that are infinite or NaN included, to the very bits of the codec; of a table that was changed."""
     rng = np.random.default_rng(5)
-    raw = rng.integers(0, 256, (50, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
-    ids, step = rng.integers(0, 50, 40).astype(np.int32), np.array([40, 0], np.int64)
+    raw = rng.integers(0, 256, (rows, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
+    ids, step = rng.integers(0, rows, 40).astype(np.int32), np.array([40, 0], np.int64)
     expected = CODECS[name].dequantize(raw)[ids]
+    change(raw)
     for threads in (1, 3):
         out = np.full((40, k + 3), 77, np.float32)
         run(
-            kernels[TRAITS[name].embed],
+            kernels[kernel],
             EMBED.record(
                 step=step.ctypes.data,
                 table=raw.ctypes.data,
@@ -359,6 +356,12 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
         assert (out[:, k:] == 77).all()
 
 
+@pytest.mark.parametrize("name", COMMON)
+def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
+    k = {1: 45, 32: 96, 64: 192, 128: 384, 256: 512}[TRAITS[name].block]
+    embeds_as_the_codec(kernels, TRAITS[name].embed, name, k, 50, lambda table: None)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("k", [32, 256, 864])
 def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
@@ -372,14 +375,14 @@ def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     exact = np.divide(blocks, scales[:, :filled, None], where=scales[:, :filled, None] > 0, out=np.zeros_like(blocks))
     assert np.abs(quants[:, :filled] - exact).max() <= 0.5001  # x * (1 / d) for x / d: an ulp or two from a half
     halves = quants.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
-    whole, offset = halves.sum(axis=-1, dtype=np.int32), kernels.level.tile_offset
-    if offset and kernels.level.lanes_from and form == "q8_whole":  # what products start from
-        assert np.array_equal(sums, [offset * total for total in (whole, halves[..., 0], halves[..., 1])])
+    blocks, offset = halves.sum(axis=-1, dtype=np.int32), kernels.level.tile_offset
+    if offset and kernels.level.lanes_from and form == "q8_by_block":  # what products start from
+        assert np.array_equal(sums, [offset * total for total in (blocks, halves[..., 0], halves[..., 1])])
     elif offset and kernels.level.lanes_from:  # the first sum in f32
-        assert np.array_equal(-(-sums[0]).view(np.float32), whole)
-        assert np.array_equal(sums[1:], [offset * whole, 0 * whole])
+        assert np.array_equal(-(-sums[0]).view(np.float32), blocks)
+        assert np.array_equal(sums[1:], [offset * blocks, 0 * blocks])
     else:
-        assert np.array_equal(sums, [whole, halves[..., 0], halves[..., 1]])
+        assert np.array_equal(sums, [blocks, halves[..., 0], halves[..., 1]])
     for threads in (2, 3):
         padding = slice(0, -(-k // SUPERBLOCK) * SUPERBLOCK // BLOCK * 48)
         assert np.array_equal(rows[:, padding], quantise(kernels, x, threads, form)[:, padding])
@@ -387,7 +390,7 @@ def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("k", [32, 256, 864, 2048])
-def test_whole_tiles_are_quantised_as_their_rows_are(kernels: Kernels, k: int, form: str) -> None:
+def test_full_tiles_are_quantised_as_their_rows_are(kernels: Kernels, k: int, form: str) -> None:
     """One thread takes whole tiles, of two hundred each takes one row."""
     x = np.random.default_rng(7).standard_normal((67, k), np.float32)
     x *= np.float32(10) ** np.random.default_rng(8).integers(-42, 38, (67, 1)).astype(np.float32)

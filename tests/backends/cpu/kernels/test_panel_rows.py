@@ -91,7 +91,7 @@ def all_of_superblock(e: Counted, name: str, words: Any) -> None:
 
 @pytest.mark.parametrize("name", [*OPENERS, *BLOCK_OPENERS])
 def test_interleaved_words_are_read_in_their_order(name: str) -> None:
-    """What processors prefetch best; some are read a second time."""
+    """Processors prefetch this order best; some words are read a second time."""
 
     class Noted(InterleavedRows):
         def _load(self, element: Any, offset: int) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import test_matmul_kernels as common
+from isa_levels import BEST
 
 from edgellm.backends.cpu import jit, system
 
-BEST = system.usable_isas()[-1]
 QUICK = ("IQ2_S", "IQ1_M", "TQ1_0", "NVFP4")  # signs and points of a grid, moved points, base 3, blocks of 64
 CASES = [
     pytest.param(name, isa_level, marks=[] if isa_level == BEST and name in QUICK else pytest.mark.slow, id=f"{name}-{isa_level}")

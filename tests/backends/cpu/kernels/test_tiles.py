@@ -105,7 +105,7 @@ print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(fu
 
 
 def run_as_amx(program: str, *arguments: str) -> str:
-    """What a program prints that compiles for a processor with AMX, which need not be this one."""
+    """The output of a program that compiles for a processor with AMX, which need not be this one."""
     environment = dict(
         os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8", PYTHONPATH=str(ROOT)
     )
@@ -123,7 +123,7 @@ def run_as_amx(program: str, *arguments: str) -> str:
     ],
 )
 def test_instructions(name: str, instruction: str) -> None:
-    """What LLVM writes."""
+    """The instructions that LLVM emits."""
     written = run_as_amx(WRITTEN, "matmul", name)
     lines = [line.split() for line in written.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     used = [words[0] for words in lines]

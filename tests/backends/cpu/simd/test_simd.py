@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
+from isa_levels import ISA_LEVELS
 
-from edgellm.backends.cpu import system
 from edgellm.backends.cpu.levels import LEVELS
 from edgellm.backends.cpu.simd import F32X8, I8X32, I32X8, Isa, load_isa
-from edgellm.backends.cpu.simd.generic import V8F, V32B
+from edgellm.backends.cpu.simd.generic import V32B
 
 Array = npt.NDArray[Any]
 i64, void = numba.types.int64, numba.types.void
 
 
-@pytest.fixture(scope="module", params=system.usable_isas())
+@pytest.fixture(scope="module", params=ISA_LEVELS)
 def isa(request: pytest.FixtureRequest) -> Isa:
     return load_isa(request.param)
 
@@ -241,25 +241,6 @@ def test_lookup(isa: Isa) -> None:
     index, out = np.arange(32, dtype=np.uint8)[::-1] % 16, np.zeros(32, np.int8)
     call(kernel, np.ascontiguousarray(index), out)
     assert np.array_equal(out, np.array(table)[index])
-
-
-def test_sum_in_order(isa: Isa) -> None:
-    total = make(isa, 1, lambda e, x: e.in_order(e.load(V8F, x)))
-    load_i64 = isa.load_i64
-
-    def kernel(op: int, ith: int, nth: int) -> None:
-        total(load_i64(op, 0), load_i64(op, 8))
-
-    x, out = np.random.default_rng(3).standard_normal(8, np.float32), np.zeros(1, np.float32)
-    call(kernel, x, out)
-    assert out[0] == _added(x)
-
-
-def _added(values: Iterable[np.float32]) -> np.float32:
-    total, *rest = values
-    for value in rest:
-        total = np.float32(total + value)
-    return total
 
 
 def test_vector_types_are_told_apart() -> None:

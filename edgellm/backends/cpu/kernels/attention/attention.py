@@ -7,8 +7,8 @@ order. What is to be done is listed beforehand (step_block.py).
 
 Keys and values in quants are rotated (rotation.py): queries are rotated too, and the result back. They are multiplied as integers,
 with queries and weights in i16; for more than a few queries they become i16 first, block by block, once for all queries of a group,
-in memory of the thread's own. Where dims are no whole blocks they are widened to f32 instead; so are keys and values in f16 at ISA
-levels with sixteen float lanes, keys transposed.
+in memory of the thread's own. Where dims do not fill blocks they are widened to f32 instead; so are keys and values in f16 at ISA
+levels with sixteen float lanes. There keys in f16 and f32 are transposed.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -182,9 +182,9 @@ def _walk(variant: str, isa: Isa) -> Any:
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa("load_i64 load_i32 load_f32 store_i64 store_f32")
     coded, row_bytes = kv_type in QUANTISED, kv_rows.row(kv_type)
-    transposes = kv_type == "f16" and isa.level.lanes > 8
+    transposes, plain = not coded and isa.level.lanes > 8, kv_type == "f32"  # values in f32 stay where they are
     widens, widen = coded or transposes, kv_rows.widen(kv_type, isa)
-    widen_keys, widen_row = (kv_rows.transpose(isa), kv_rows.widen_halves(isa, 1)) if transposes else (widen, widen)
+    widen_keys, widen_row = (kv_rows.transpose(kv_type, isa), kv_rows.widen_halves(isa, 1)) if transposes else (widen, widen)
     load, store = isa("load_f32x8 store_f32x8")
     rotate = rotation.rotate(isa)
     two, four = _blocks("f32" if widens else kv_type, variant, isa, transposed=transposes)
@@ -239,7 +239,8 @@ def _walk(variant: str, isa: Isa) -> Any:
         own_values = load_i64(op, KEYS_AT) != load_i64(op, VALUES_AT)
         value_row, stop = dim_v if own_values else dim_k, (end + BLOCK - 1) // BLOCK * BLOCK
         key_bytes, value_bytes = row_bytes(dim_k), row_bytes(value_row)
-        wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)  # what is read most stays aligned
+        widened = BLOCK * (dim_k + (0 if plain else dim_v)) * 4 if widens else 0
+        wide, scores = work, work + widened  # what is read most stays aligned
         table = scores + scores_bytes
         turned = table + (n + 1) * entry
         for i in range(n + 1):
@@ -264,7 +265,7 @@ def _walk(variant: str, isa: Isa) -> Any:
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         direct = n <= DIRECT and (integers or not coded)
-        value_step = dim_v if transposes and not direct else value_row
+        value_step = dim_v if transposes and not (direct or plain) else value_row
         blocks_ahead = 1 if KV_NEAR > 0 and BLOCK * key_bytes >= KV_NEAR else BLOCKS_AHEAD
         while at < end:
             later_k = later(k, blocks_ahead, at, stop, after_k, key_bytes)
@@ -273,16 +274,17 @@ def _walk(variant: str, isa: Isa) -> Any:
             if widens and not direct:
                 soon_k = later(k, 1, at, stop, after_k, key_bytes)
                 k_values, ahead = v, v - k if own_values else soon_k - k
-                v = wide + BLOCK * dim_k * 4 if own_values or transposes else wide
+                if not plain:
+                    v = wide + BLOCK * dim_k * 4 if own_values or transposes else wide
                 if integers:
                     to_int16(k, dim_k, wide, ahead)
                     if own_values:
                         to_int16(k_values, dim_v, v, soon_k - k_values)
                 else:
                     widen_keys(k, dim_k, wide, ahead)
-                    if own_values:
+                    if own_values and not plain:
                         widen(k_values, dim_v, v, soon_k - k_values)
-                    elif transposes:
+                    elif transposes and not plain:
                         for key in range(BLOCK):
                             widen_row(k + key * key_bytes, dim_v, v + key * dim_v * 4, 0)
                 k = wide

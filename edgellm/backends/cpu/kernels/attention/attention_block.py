@@ -20,7 +20,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.attention import int16, kv_forms
 from edgellm.backends.cpu.kernels.attention.attention_partial import LOWEST
-from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, Form
+from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, KVForm
 from edgellm.backends.cpu.kernels.attention.parts import BLOCK, ENTRY, FACTORS, LANES, ROW, fetch, multiplied, split, variables
 from edgellm.backends.cpu.kernels.inline import outline
 from edgellm.backends.cpu.kernels.prefetch import TO_FIRST
@@ -113,7 +113,7 @@ def build(
 
 def _score(
     e: Generic,
-    form: Form,
+    form: KVForm,
     queries: int,
     fetches: bool,
     table: Value,
@@ -124,7 +124,7 @@ def _score(
     first: Value,
     end: Value,
 ) -> None:
-    """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
+    """Dot products with keys `first` to `end`, multiples of eight; dims in full pieces."""
     if e.level.lanes == 2 * LANES:
         _score_pairs(e, form, queries, fetches, table, keys, next_values, dim, scores, first, end)
         return
@@ -160,7 +160,7 @@ def _score(
 
 def _score_pairs(
     e: Generic,
-    form: Form,
+    form: KVForm,
     queries: int,
     fetches: bool,
     table: Value,
@@ -310,7 +310,7 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
 
 def _weigh(
     e: Generic,
-    form: Form,
+    form: KVForm,
     queries: int,
     fetches: bool,
     sums: Value,
@@ -322,7 +322,7 @@ def _weigh(
     first: Value,
     end: Value,
 ) -> None:
-    """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
+    """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; dims in multiples of eight."""
     if form.kv_type in INTEGERS:
         int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return

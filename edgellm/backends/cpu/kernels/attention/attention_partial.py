@@ -44,10 +44,10 @@ def combine(isa: Isa) -> Any:
     load_f32, store_f32, first = isa("load_f32 store_f32 first_f32x8")
 
     @outline
-    def combine(whole, part, rows, dim):
+    def combine(total, part, rows, dim):
         for r in range(rows):
             stats = (rows * dim + r * 16) * 4
-            ours, theirs = load_f32(whole, stats), load_f32(part, stats)
+            ours, theirs = load_f32(total, stats), load_f32(part, stats)
             if theirs == LOWEST:
                 continue
             top = max(ours, theirs)
@@ -55,14 +55,14 @@ def combine(isa: Isa) -> Any:
             j = 0
             while j + 8 <= dim:
                 at = (r * dim + j) * 4
-                store(whole, at, fma(load(part, at), b, mul(load(whole, at), a)))
+                store(total, at, fma(load(part, at), b, mul(load(total, at), a)))
                 j += 8
             while j < dim:
                 at = (r * dim + j) * 4
-                store_f32(whole, at, load_f32(part, at) * first(b) + load_f32(whole, at) * first(a))
+                store_f32(total, at, load_f32(part, at) * first(b) + load_f32(total, at) * first(a))
                 j += 1
-            store_f32(whole, stats, top)
-            store(whole, stats + 32, fma(load(part, stats + 32), b, mul(load(whole, stats + 32), a)))
+            store_f32(total, stats, top)
+            store(total, stats + 32, fma(load(part, stats + 32), b, mul(load(total, stats + 32), a)))
 
     return combine
 
@@ -110,14 +110,14 @@ def build(variant: str, isa: Isa) -> KernelFunction:
 
     def merge(op, ith, nth):
         work, n_kv, queries, dim = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
-        whole, n = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES), load_i64(work, 8) * n_kv
+        total, n = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES), load_i64(work, 8) * n_kv
         for index in range(n * ith // nth, n * (ith + 1) // nth):
             head, item = index % n_kv, work + load_i64(work, MERGES_AT) * 8 + index // n_kv * 24
-            clear_partial(whole, queries + 1, dim)
+            clear_partial(total, queries + 1, dim)
             for partial in range(load_i64(item, 8), load_i64(item, 16)):
-                add(whole, load_i64(op, PARTIALS) + (partial * n_kv + head) * load_i64(op, PARTIAL_BYTES), queries + 1, dim)
+                add(total, load_i64(op, PARTIALS) + (partial * n_kv + head) * load_i64(op, PARTIAL_BYTES), queries + 1, dim)
             write(
-                whole,
+                total,
                 queries + 1,
                 0,
                 queries,

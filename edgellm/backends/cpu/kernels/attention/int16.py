@@ -1,6 +1,6 @@
 """The products of attention with keys and values in quants, as IR: of i16, for attention_block.py. Queries and weights are rounded.
 
-A block of dims has a scale. At ISA levels with sixteen float lanes two rows of quants lie side by side, or a whole block of one.
+A block of dims has a scale. At ISA levels with sixteen float lanes two rows of quants lie side by side, or a full block of one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.attention import kv_quants
-from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, Form
+from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, KVForm
 from edgellm.backends.cpu.kernels.attention.parts import BLOCK, FACTORS, LANES, ROW, fetch, split, variables
 from edgellm.backends.cpu.kernels.prefetch import LINE
 from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, Value, vector
@@ -57,7 +57,7 @@ def add_dots(
 
 def weigh(
     e: Generic,
-    form: Form,
+    form: KVForm,
     queries: int,
     fetches: bool,
     sums: Value,
@@ -106,7 +106,7 @@ def weigh(
                         e.store(e.fma(b.sitofp(added, before.type), steps[i], before), row_of_sums, place)
 
 
-def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
+def _scales(e: Generic, form: KVForm, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
     """f32 of the scales of a block of dims, of all keys."""
     lanes = e.level.lanes
     if form.kv_type == INT16:

@@ -13,7 +13,7 @@ INT16 = "i16"  # of a block of keys or values: their quants, row by row, and the
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class KVForm:
     """`eights`: how many have a scale, or 1; `bytes_of_eight`: of memory, rounded up, scales included."""
 
     kv_type: str
@@ -21,7 +21,7 @@ class Form:
     bytes_of_eight: int
 
     def row_bytes(self, b: Any, dim: Value) -> Value:
-        """Of a row, of whole blocks where it has scales."""
+        """Of a row, in full blocks where it has scales."""
         if self.eights == 1 or self.kv_type == INT16:
             return b.mul(dim, self.bytes_of_eight // LANES)
         quants = dim if self.kv_type == "q8_0" else b.lshr(dim, 1)
@@ -44,5 +44,5 @@ class Form:
 
 FORMS = {
     form.kv_type: form
-    for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5), Form(INT16, 4, 16))
+    for form in (KVForm("f32", 1, 32), KVForm("f16", 1, 16), KVForm("q8_0", 4, 9), KVForm("q4_0", 4, 5), KVForm(INT16, 4, 16))
 }

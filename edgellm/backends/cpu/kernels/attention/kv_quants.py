@@ -112,7 +112,7 @@ def row_to_int16(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: A
 
 
 def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
-    """A query of `dim` f32, whole blocks, to i16 in its place, and after these the f32 that they are multiples of. A value that is
+    """A query of `dim` f32, full blocks, to i16 in its place, and after these the f32 that they are multiples of. A value that is
     not finite makes that one not finite either.
     """
     b, largest = e.b, cgutils.alloca_once_value(e.b, e.constant(V8I, 0))
@@ -122,9 +122,9 @@ def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
     step, inverse = _step(e, b.load(largest), LARGEST_QUERY)
     with e.loop(b.udiv(dim, BLOCK)) as index:
         x = [e.load(V8F, e.at(row, index, 4 * BLOCK), 4 * LANES * part) for part in range(PARTS)]
-        whole = [rounded(e, each, inverse, LARGEST_QUERY) for each in x]
+        integers = [rounded(e, each, inverse, LARGEST_QUERY) for each in x]
         for half in (0, 1):
-            both = b.trunc(e.join(whole[2 * half], whole[2 * half + 1]), V16H)
+            both = b.trunc(e.join(integers[2 * half], integers[2 * half + 1]), V16H)
             e.store(both, e.at(row, index, 2 * BLOCK), 32 * half)
     e.store(step, e.at(row, dim, 2))
 

@@ -37,11 +37,11 @@ def row(variant: str) -> Any:
 
 def quant_bytes(variant: str) -> Any:
     """code_bytes(dim): bytes of a row's quants, behind which its scales stand."""
-    whole = variant == "q4_0"
+    packed = variant == "q4_0"
 
     @inline
     def quant_bytes(dim):
-        return (dim + BLOCK - 1) // BLOCK * (BLOCK // 2) if whole else dim
+        return (dim + BLOCK - 1) // BLOCK * (BLOCK // 2) if packed else dim
 
     return quant_bytes
 
@@ -113,7 +113,7 @@ def widen(variant: str, isa: Isa) -> Any:
 
 
 def to_int16(variant: str, isa: Isa) -> Any:
-    """to_int16(rows, dim, target, ahead): as `widen`, a block of keys or values in quants, of whole blocks of dims, to `INT16`."""
+    """to_int16(rows, dim, target, ahead): as `widen`, a block of keys or values in quants, in full blocks of dims, to `INT16`."""
     bytes_of_row, prefetch = row(variant), isa.prefetch
     read = isa.make("to_int16", void, (i64,) * 4, lambda e, *at: kv_quants.row_to_int16(e, variant, abi.ATTENTION_BLOCK, *at))
 
@@ -138,39 +138,49 @@ def widen_halves(isa: Isa, n: int) -> Any:
     def widen(rows, dim, target, ahead):
         for line in range(0, n * dim * 2, LINE):
             prefetch(rows + ahead, line)
-        whole = n * dim // lanes * lanes
-        for j in range(0, whole, lanes):
+        full = n * dim // lanes * lanes
+        for j in range(0, full, lanes):
             read(rows + j * 2, target + j * 4)
-        for j in range(whole, n * dim):
+        for j in range(full, n * dim):
             store_f32(target, j * 4, load_f16(rows, j * 2))
 
     return widen
 
 
-def transpose(isa: Isa) -> Any:
-    """transpose(rows, dim, target, ahead): as `widen`, a block of keys in f16, but transposed: a row for each dim, of all keys."""
-    load_f16, store_f32, prefetch = isa("load_f16 store_f32 prefetch")
-    block = abi.ATTENTION_BLOCK
-    lanes = isa.level.tile_rows
-    read = isa.make("transpose", void, (i64, i64, i64), lambda e, *at: _transpose(e, block * 4, *at))
+def transpose(variant: str, isa: Isa) -> Any:
+    """transpose(rows, dim, target, ahead): as `widen`, a block of keys in f16 or f32, but transposed: a row for each dim, of all
+    keys.
+    """
+    store_f32, prefetch = isa("store_f32 prefetch")
+    load, size = (isa.load_f16, 2) if variant == "f16" else (isa.load_f32, 4)
+    block, lanes, eight = abi.ATTENTION_BLOCK, isa.level.tile_rows, _halves if variant == "f16" else _floats
+    read = isa.make("transpose", void, (i64, i64, i64), lambda e, *at: eight(e, block * 4, *at))
 
     @outline
     def transpose(rows, dim, target, ahead):
-        for line in range(0, block * dim * 2, LINE):
+        for line in range(0, block * dim * size, LINE):
             prefetch(rows + ahead, line)
         for key in range(0, block, lanes):
-            here, to = rows + key * dim * 2, target + key * 4
+            here, to = rows + key * dim * size, target + key * 4
             for j in range(0, dim // 8 * 8, 8):
-                read(here + j * 2, dim * 2, to + j * block * 4)
+                read(here + j * size, dim * size, to + j * block * 4)
         for key in range(block):
             for j in range(dim // 8 * 8, dim):
-                store_f32(target, (j * block + key) * 4, load_f16(rows, (key * dim + j) * 2))
+                store_f32(target, (j * block + key) * 4, load(rows, (key * dim + j) * size))
 
     return transpose
 
 
-def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
-    """Eight values in f16 of each of some rows as f32, those of a place side by side, `row_bytes` from one place to the next."""
+def _floats(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
+    """Eight values of each of some rows, those of a place side by side, `row_bytes` from one place to the next."""
+    for first in range(0, 32, 16):
+        here = [e.load(vector(I32, 4), e.b.add(e.at(rows, apart, row), I64(first))) for row in range(e.level.tile_rows)]
+        for i, place in enumerate(e.lane_per_row(here)):
+            e.store(place, target, row_bytes * (first // 4 + i))
+
+
+def _halves(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
+    """`_floats` of values in f16, which become f32."""
     b, lanes = e.b, e.level.tile_rows
     pairs = e.lane_per_row([e.load(vector(I32, 4), e.at(rows, apart, row)) for row in range(lanes)])
     for i, pair in enumerate(pairs):

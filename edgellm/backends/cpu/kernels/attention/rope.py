@@ -30,11 +30,11 @@ def build(variant: str, isa: Isa) -> KernelFunction:
             row, head = item // heads, item % heads
             source, target = x + row * x_stride + head * dim * 4, out + row * out_stride + head * dim * 4
             c, s = cos + (row * tables + head % tables) * half * 4, sin + (row * tables + head % tables) * half * 4
-            whole = half // PAIRS * PAIRS
-            for i in range(0, whole, PAIRS):
+            full = half // PAIRS * PAIRS
+            for i in range(0, full, PAIRS):
                 at = i * step_bytes
                 rotate(source + at, target + at, second, c + i * 4, s + i * 4)
-            for i in range(whole, half):
+            for i in range(full, half):
                 a, b = load_f32(source, i * step_bytes), load_f32(source, i * step_bytes + second)
                 u, v = load_f32(c, i * 4), load_f32(s, i * 4)
                 store_f32(target, i * step_bytes, a * u - b * v)

@@ -20,14 +20,14 @@ LANES, PIECE = 8, 32
 
 def rotate(isa: Isa) -> Any:
     """rotate(row, dim): a row of f32, in place."""
-    whole, half, quarter = (
+    full, half, quarter = (
         isa.make(f"rotate_{n}", types.void, (types.int64,), lambda e, row, n=n: _piece(e, row, n)) for n in (32, 16, 8)
     )
 
     @outline
     def rotate(row, dim):
         for piece in range(dim // PIECE):
-            whole(row + piece * PIECE * 4)
+            full(row + piece * PIECE * 4)
         row += dim // PIECE * PIECE * 4
         if dim & 16:
             half(row)

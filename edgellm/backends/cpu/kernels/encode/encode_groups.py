@@ -55,7 +55,7 @@ def _singles(place: int, right: int) -> tuple[tuple[int, lanes.Pieces], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GroupLayout:
     """A block of `n_groups` groups: how many lanes it takes, and how the bytes of its quants are packed."""
 
     n_groups: int
@@ -64,17 +64,17 @@ class Layout:
 
 
 LAYOUTS = {
-    "Q2_K": Layout(16, SUPERBLOCK, _pairs(16, 0)),
-    "Q3_K": Layout(16, SUPERBLOCK, _pairs(32, 0) + _singles(0, 2)),
-    "Q4_K": Layout(8, SUPERBLOCK, _nibbles(16, 32, 4)),
-    "Q5_K": Layout(8, SUPERBLOCK, _nibbles(48, 32, 4) + _singles(16, 4)),
-    "Q6_K": Layout(16, SUPERBLOCK, _nibbles(0, 64, 2) + _pairs(128, 4)),
-    "IQ4_XS": Layout(8, SUPERBLOCK, _nibbles(8, 16, 8)),
-    "IQ4_NL": Layout(1, 32, _nibbles(2, 16, 1)),
-    "Q4_0": Layout(1, 32),
-    "Q4_1": Layout(1, 32),
-    "Q5_0": Layout(1, 32),
-    "Q5_1": Layout(1, 32),
+    "Q2_K": GroupLayout(16, SUPERBLOCK, _pairs(16, 0)),
+    "Q3_K": GroupLayout(16, SUPERBLOCK, _pairs(32, 0) + _singles(0, 2)),
+    "Q4_K": GroupLayout(8, SUPERBLOCK, _nibbles(16, 32, 4)),
+    "Q5_K": GroupLayout(8, SUPERBLOCK, _nibbles(48, 32, 4) + _singles(16, 4)),
+    "Q6_K": GroupLayout(16, SUPERBLOCK, _nibbles(0, 64, 2) + _pairs(128, 4)),
+    "IQ4_XS": GroupLayout(8, SUPERBLOCK, _nibbles(8, 16, 8)),
+    "IQ4_NL": GroupLayout(1, 32, _nibbles(2, 16, 1)),
+    "Q4_0": GroupLayout(1, 32),
+    "Q4_1": GroupLayout(1, 32),
+    "Q5_0": GroupLayout(1, 32),
+    "Q5_1": GroupLayout(1, 32),
 }
 DOUBLED = ("Q3_K", "Q4_K", "Q5_K", "IQ4_NL", "IQ4_XS")  # types that take twice the mean square into their weights
 OF_ROWS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # types that take that of the row, not of the block

@@ -85,7 +85,7 @@ store = make_intrinsic("store16", void, (i64, i64, F32X16), lambda builder, a, o
 store_quants = make_intrinsic(
     "store_quants16",
     void,
-    (i64, i64, F32X16),  # whole numbers to bytes
+    (i64, i64, F32X16),  # integers to bytes
     lambda builder, a, o, v: _store_quants(Generic(builder), a, o, v),
 )
 

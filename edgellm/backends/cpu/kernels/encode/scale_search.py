@@ -33,10 +33,25 @@ def rounder(bottom: int, top: int) -> Any:
     return quants
 
 
+def widest_of(n: int) -> Any:
+    """x -> the value of the largest magnitude, and that magnitude."""
+
+    @inline
+    def widest(x):
+        extreme, most = splat(ZERO), splat(ZERO)
+        for i in range(n):
+            value = load(x, i * LANE_BYTES)
+            size = magnitude(value)
+            extreme, most = where_greater(size, most, value, extreme), larger(size, most)
+        return extreme, most
+
+    return widest
+
+
 def symmetric(n: int, top: int) -> Any:
     """-> scale, and the factor and magnitude that `symmetric_quants` takes."""
     factors = tuple(-(F(top) + F(0.1) * F(step)) for step in range(-9, 10) if step)
-    quants, start, last = rounder(-top, top - 1), F(-top), len(factors)
+    quants, start, last, widest = rounder(-top, top - 1), F(-top), len(factors), widest_of(n)
 
     @inline
     def sums(x, weights, factor):
@@ -49,11 +64,7 @@ def symmetric(n: int, top: int) -> Any:
 
     @inline
     def search(x, weights):
-        extreme, most = splat(ZERO), splat(ZERO)
-        for i in range(n):
-            value = load(x, i * LANE_BYTES)
-            size = magnitude(value)
-            extreme, most = where_greater(size, most, value, extreme), larger(size, most)
+        extreme, most = widest(x)
         factor = splat(start) / extreme
         xl, ll = sums(x, weights, factor)
         scale = where_greater(ll, splat(ZERO), xl / ll, splat(ZERO))
@@ -171,15 +182,11 @@ def _improver(n: int, bottom: int, top: int) -> Any:
 
 def one_by_one(n: int, top: int) -> Any:
     """(x, weights = x squared, scratch for quants) -> scale."""
-    improve, rounded, start = _improver(n, -top, top - 1), rounder(-top, top - 1), F(-top)
+    improve, rounded, start, widest = _improver(n, -top, top - 1), rounder(-top, top - 1), F(-top), widest_of(n)
 
     @inline
     def search(x, weights, quants):
-        extreme, most = splat(ZERO), splat(ZERO)
-        for i in range(n):
-            value = load(x, i * LANE_BYTES)
-            size = magnitude(value)
-            extreme, most = where_greater(size, most, value, extreme), larger(size, most)
+        extreme, most = widest(x)
         factor = splat(start) / extreme
         for i in range(n):
             store(quants, i * LANE_BYTES, rounded(factor * load(x, i * LANE_BYTES)))
@@ -230,11 +237,11 @@ def codebook(n: int, values: Any) -> Any:
     """-> scale; and `index`, which gives the place of the value nearest to x."""
     middles = tuple(F((a + b) / 2) for a, b in pairwise(values))
     gaps = tuple(F(b - a) for a, b in pairwise(values))
-    widest, last = F(values[0]), len(middles)
+    lowest, last, widest = F(values[0]), len(middles), widest_of(n)
 
     @inline
     def value_of(x):
-        found = splat(widest)
+        found = splat(lowest)
         for k in range(last):
             found = where_greater(splat(middles[k]), x, found, found + splat(gaps[k]))
         return found
@@ -257,16 +264,12 @@ def codebook(n: int, values: Any) -> Any:
 
     @inline
     def search(x, weights):
-        extreme, most = splat(ZERO), splat(ZERO)
-        for i in range(n):
-            value = load(x, i * LANE_BYTES)
-            size = magnitude(value)
-            extreme, most = where_greater(size, most, value, extreme), larger(size, most)
-        xl, ll = sums(x, weights, splat(ONE) / ((splat(ZERO) - extreme) / splat(widest)))
+        extreme, most = widest(x)
+        xl, ll = sums(x, weights, splat(ONE) / ((splat(ZERO) - extreme) / splat(lowest)))
         scale = where_greater(ll, splat(ZERO), xl / ll, splat(ZERO))
         best = scale * xl
         for step in range(-7, 8):
-            xl, ll = sums(x, weights, splat(F(step) + widest) / extreme)
+            xl, ll = sums(x, weights, splat(F(step) + lowest) / extreme)
             gain, bar = where_greater(ll, splat(ZERO), xl * xl, splat(-INFINITE)), best * ll
             scale = where_greater(gain, bar, xl / ll, scale)
             best = where_greater(gain, bar, scale * xl, best)

@@ -16,5 +16,7 @@ interleaved rows                matmul_interleaved: interleaved.py, a lane per r
 an adapter's factors            low_rank: 16-column products took 6 times as long
 a matrix for each head          heads: calls `matmul` head by head
 
-quantise makes "q8" rows of activations (../../traits.py), output.py stores results. All ways give the same bits.
+matmul.py chooses between few_columns.py, which streams raw rows, eight at a time, and many_columns.py, which passes tiles over
+panels. quantise makes "q8" rows of activations (../../traits.py), of a tile by quantise_tile.py; output.py stores results. All ways
+give the same bits.
 """

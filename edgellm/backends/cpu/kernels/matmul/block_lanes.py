@@ -61,7 +61,7 @@ def accumulate(
     superblock by superblock.
     """
     b, raw_superblock, few = e.b, raw_superblock_bytes(name), e.level.lane_rows * e.level.lane_rows
-    whole, superblocks = b.sdiv(k, SUPERBLOCK), b.sdiv(b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
+    full, superblocks = b.sdiv(k, SUPERBLOCK), b.sdiv(b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
     section, scales = b.mul(superblocks, BLOCKS * 4), b.mul(superblocks, SUPERBLOCK)
     is_small = b.icmp_signed("<=", b.mul(columns, e.at(scales, section, 2)), FITS)
     groups = b.sdiv(b.add(rows, few - 1), few)
@@ -92,13 +92,13 @@ def accumulate(
 
     with e.loop(b.sdiv(groups, at_once)) as group:
         first = b.mul(group, at_once)
-        with e.loop(whole) as superblock, e.loop(at_once) as row:
+        with e.loop(full) as superblock, e.loop(at_once) as row:
             add_superblock(b.add(first, row), superblock, None)
         if TRAITS[name].block != SUPERBLOCK:
             rest = b.srem(k, SUPERBLOCK)
             last = b.sub(b.sdiv(rest, TRAITS[name].block), 1)
             with b.if_then(b.icmp_signed(">", rest, 0)), e.loop(at_once) as row:
-                add_superblock(b.add(first, row), whole, last)
+                add_superblock(b.add(first, row), full, last)
 
 
 def _zeros(e: Generic) -> Value:
@@ -114,7 +114,7 @@ def _opened(e: Generic, name: str, shape: Shape, addresses: Sequence[Value], las
         return two_rows.opened(e, name, shape, addresses, last)
     superblock = open_superblock(e, name, addresses[0], last)
     numbers = superblock.scales, mins_of(e, superblock.mins), superblock.factor
-    return Turned(turned_quants(e, superblock, shape.whole), *([e.pick(value, BLOCK_OF) for value in each] for each in numbers))
+    return Turned(turned_quants(e, superblock, shape.by_block), *([e.pick(value, BLOCK_OF) for value in each] for each in numbers))
 
 
 class _Products:
@@ -183,7 +183,7 @@ class _Products:
         ]
 
     def _dots(self, half: int, x: Sequence[Sequence[Load]], starts: Sequence[Value | None]) -> list[list[Value]]:
-        """Of each group, integer sums with each of some columns: of whole blocks, or of their first or second halves."""
+        """Of each group, integer sums with each of some columns: of full blocks, or of their first or second halves."""
         e, weights, most = self.e, self.weights[half], self.shape.most
         if self.negatives:
             return [e.dots([functools.partial(e.parted, w) for w in weights[0]], x, True, most, [self.negatives[half]] * len(x))]

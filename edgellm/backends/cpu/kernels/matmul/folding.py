@@ -1,4 +1,4 @@
-"""Small quants times whole scales, as IR: bytes again.
+"""Small quants times integer scales, as IR: bytes again.
 
 x86 has no products of bytes: they are looked up in a table that each row has of its own. Of quants of two bits there are four
 multiples of a scale, so the tables of four rows fill 128 bits. A third bit, of quants with the offset 4, adds four times the scale.

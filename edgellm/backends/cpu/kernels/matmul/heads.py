@@ -70,7 +70,7 @@ def _product(isa: Isa) -> Any:
     at_weights, at_row_bytes, at_n, at_k, at_x, at_x_stride, at_out, at_out_stride = MATMUL.offsets(
         "weights row_bytes n k x x_stride out out_stride"
     )
-    at_bias, at_residual, at_count, at_scratch, at_whole_tiles = MATMUL.offsets("bias residual count scratch whole_tiles")
+    at_bias, at_residual, at_count, at_scratch, at_full_tiles = MATMUL.offsets("bias residual count scratch full_tiles")
 
     @inline
     def product(op, head, first, end):
@@ -90,7 +90,7 @@ def _product(isa: Isa) -> Any:
         store_i64(record, at_residual, 0)
         store_i64(record, at_count, count)
         store_i64(record, at_scratch, scratch)
-        store_i64(record, at_whole_tiles, 0)
+        store_i64(record, at_full_tiles, 0)
         call_kernel(kernel, record, 0, 1)
 
     return product

@@ -51,7 +51,7 @@ class _Column:
         elif self._order == "apart":
             at = (2 * (block % 4) + half) * BLOCK + block // 4 * BLOCK // 2 + g % 4 * 4
         else:
-            at = quants_offset(block, half, self._shape.whole) + g % 4 * 4
+            at = quants_offset(block, half, self._shape.by_block) + g % 4 * 4
         rows = self._e.level.tile_rows
         return self._e.cast(self._e.splat(self._e.load(I32, self._quants, at), rows), vector(I8, 4 * rows))
 
@@ -241,13 +241,13 @@ def accumulate_columns(
 def _by(e: Generic, columns: Value, some: Callable[[Value, int], None]) -> None:
     """`some(first, n)` of AT_ONCE columns, then of what is left of them."""
     b = e.b
-    whole = b.sdiv(columns, AT_ONCE)
-    with e.loop(whole) as index:
+    full = b.sdiv(columns, AT_ONCE)
+    with e.loop(full) as index:
         some(b.mul(index, AT_ONCE), AT_ONCE)
     rest = b.srem(columns, AT_ONCE)
     for n in range(1, AT_ONCE):
         with b.if_then(b.icmp_signed("==", rest, n)):
-            some(b.mul(whole, AT_ONCE), n)
+            some(b.mul(full, AT_ONCE), n)
 
 
 def summed(e: Generic, totals: Value) -> Value:

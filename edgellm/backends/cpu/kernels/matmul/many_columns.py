@@ -14,12 +14,12 @@ from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, PANEL_ROWS, SUPERBLOCK, TILE_COLUMNS, TOTALS_OF_TILES
 
-FEW_OF_TILE = 12  # of the last tile: so many columns go by fours, more as a whole tile
+FEW_OF_TILE = 12  # of the last tile: so many columns go by fours, more as a full tile
 i64, f32, void = types.int64, types.float32, types.void
 
 
 def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
-    """Groups of rows from `first` to `end`, with more up to `until` after them, by whole tiles of columns."""
+    """Groups of rows from `first` to `end`, with more up to `until` after them, by full tiles of columns."""
     load_f32, level, opened = isa.load_f32, isa.level, shape_of(variant, isa.instructions)
     shape = folded(opened, level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")

@@ -14,7 +14,7 @@ from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd import Isa, KernelFunction
 from edgellm.backends.cpu.traits import PANEL_ROWS
 
-REREAD_BYTES = 1 << 18  # of an expert's rows, multiplied by whole tiles, then by the other columns
+REREAD_BYTES = 1 << 18  # of an expert's rows, multiplied by full tiles, then by the other columns
 
 
 def build(variant: str, isa: Isa) -> KernelFunction:
@@ -25,13 +25,13 @@ def build(variant: str, isa: Isa) -> KernelFunction:
 def divided(isa: Isa, few: Any, many: Any, together: int) -> KernelFunction:
     """A thread's rows, by columns in tiles and by the others. `together`: rows that are not divided, even without a tile."""
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
-    arguments = MATMUL.reader(isa, "step n count row_bytes whole_tiles")
-    tiled_rows, in_whole_tiles = tiles(isa), tiles(isa, whole=True)
+    arguments = MATMUL.reader(isa, "step n count row_bytes full_tiles")
+    tiled_rows, in_full_tiles = tiles(isa), tiles(isa, full=True)
 
     def matmul(op, ith, nth):
-        step, n, count, row_bytes, whole_tiles = arguments(op)
+        step, n, count, row_bytes, full_tiles = arguments(op)
         columns = load_i64(step, count * 8)
-        tiled = in_whole_tiles(columns) if whole_tiles else tiled_rows(columns)
+        tiled = in_full_tiles(columns) if full_tiles else tiled_rows(columns)
         unit, units = together, n // together  # threads divide rows, or groups of them
         if tiled > 0:
             unit, units = tile_rows, (n + tile_rows - 1) // tile_rows

@@ -1,7 +1,7 @@
 """Products of F32, F16 and BF16 weights with f32 activations: out = x W' (+ bias) (+ residual), for rows of any length.
 
 Tiles of four rows by one to three columns: each value is one vector of sums from the first element to the last, and a sum of what
-is left of whole vectors, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level
+is left of full vectors, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level
 cache holds of its rows and columns; its sums wait in memory meanwhile.
 """
 
@@ -50,8 +50,8 @@ def build(variant: str, isa: Isa) -> KernelFunction:
         return most if columns == most or columns > 4 else min(columns, 2)
 
     @inline
-    def whole(op, first, end, c, columns):
-        """Tiles of whole rows, from column c on."""
+    def full_tiles(op, first, end, c, columns):
+        """Tiles of full rows, from column c on."""
         w, row_bytes, k, x, x_stride, _ = of_product(op)
         while c < columns:
             here, at = width(columns - c), x + c * x_stride
@@ -102,7 +102,7 @@ def build(variant: str, isa: Isa) -> KernelFunction:
                 here = parted - c if parted - c <= FLOAT_COLUMNS + 1 else FLOAT_COLUMNS
                 in_parts(op, row, last, c, c + here)
                 c += here
-            whole(op, row, last, c, columns)
+            full_tiles(op, row, last, c, columns)
 
     return matmul
 
@@ -123,7 +123,7 @@ class _Tile:
         self.totals = [cgutils.alloca_once(b, self.kind) for _ in self.cells]
 
     def add(self, k: Any, ahead: Any) -> None:
-        """All whole vectors of k elements; the lines `ahead` bytes after theirs are asked for."""
+        """All full vectors of k elements; the lines `ahead` bytes after theirs are asked for."""
         e, b, step = self.e, self.e.b, self.lanes * UNROLLED
         steps = b.sdiv(k, step)
         with e.loop(steps) as index:
@@ -151,7 +151,7 @@ class _Tile:
         return CONVERT[self.name](self.e, self.e.load(vector(ELEMENT[self.name], lanes), at))
 
     def rest(self, k: Any) -> list[Any]:
-        """The sums of the elements after the last whole vector."""
+        """The sums of the elements after the last full vector."""
         e, b, one = self.e, self.e.b, vector(F32, 1)
         sums = [cgutils.alloca_once_value(b, F32(0.0)) for _ in self.cells]
         done = b.mul(b.sdiv(k, self.lanes), self.lanes)
@@ -178,7 +178,7 @@ def _tile(
     row: Any,
     column: Any,
 ) -> None:
-    """A tile of whole rows, stored."""
+    """A tile of full rows, stored."""
     b, tile = e.b, _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride)
     for total in tile.totals:
         b.store(e.constant(tile.kind, 0.0), total)
@@ -199,7 +199,7 @@ def _part(
     sums: Any,
     before: Any,
 ) -> None:
-    """The next k elements of a tile's rows, whole vectors of them, to its sums in memory, which the first ones, with nothing
+    """The next k elements of a tile's rows, full vectors of them, to its sums in memory, which the first ones, with nothing
     `before` them, set.
     """
     b = e.b

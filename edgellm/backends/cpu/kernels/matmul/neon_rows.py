@@ -77,7 +77,7 @@ def accumulate(
 
 def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, columns: Sequence[Value]) -> list[list[_State]]:
     """One or two rows from end to end by some columns; all streams run through."""
-    b, raw_superblock, whole = e.b, raw_superblock_bytes(name), e.b.sdiv(k, SUPERBLOCK)
+    b, raw_superblock, full = e.b, raw_superblock_bytes(name), e.b.sdiv(k, SUPERBLOCK)
     superblocks = b.sdiv(b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
     section, first_scales = b.mul(superblocks, BLOCKS * 4), b.mul(superblocks, SUPERBLOCK)
     states = [[_new_state(e, chained=len(columns) == 1) for _ in columns] for _ in rows]
@@ -104,7 +104,7 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
         *at, ahead = (b.load(variable) for variable in variables)
         return [b.sub(row, anchor) for row in at[: len(rows)]], at[len(rows) : -len(columns)], at[-len(columns) :], ahead
 
-    with e.loop(whole):
+    with e.loop(full):
         row, quant, scale, ahead = here()
         for line in range(-(-raw_superblock * len(rows) // 64)):
             e.prefetch(ahead, 64 * line)
@@ -147,12 +147,12 @@ def _add_group(
     opened = [[[each.quants(j, h) for h in (0, 1)] for j in places] for each in superblocks] if len(columns) > 1 else None
     for c, (quants, scales) in enumerate(columns):
         mine = [of_row[c] for of_row in states]
-        load = cache(lambda j, h, turn=0, quants=quants: e.load(V16B, quants, quants_offset(j, h, shape.whole)))
+        load = cache(lambda j, h, turn=0, quants=quants: e.load(V16B, quants, quants_offset(j, h, shape.by_block)))
 
         def quant(row: int, j: int, h: int) -> Value:
             return opened[row][j % GROUP][h] if opened else superblocks[row].quants(j, h)
 
-        dots = (_whole_blocks if shape.n_scales == 1 else _half_blocks)(e, shape, mine, quant, load, places)
+        dots = (_full_blocks if shape.n_scales == 1 else _half_blocks)(e, shape, mine, quant, load, places)
         offsets, sums, d = _numbers(e, shape, scales, section, group, rows=len(superblocks))
         for superblock, state, parts in zip(superblocks, mine, dots, strict=True):
             if offsets:
@@ -163,7 +163,7 @@ def _add_group(
             e.b.store(e.done_here([value])[0], total)
 
 
-def _whole_blocks(e: Neon, shape: Shape, states: Sequence[_State], quant: Load, x: Load, places: range) -> list[list[Value]]:
+def _full_blocks(e: Neon, shape: Shape, states: Sequence[_State], quant: Load, x: Load, places: range) -> list[list[Value]]:
     """For each row an i32x4 of the dot products of four blocks. Two blocks at a time: their activations stay for both rows."""
     ends: list[list[Value]] = [[] for _ in states]
     for two in (places[:2], places[2:]):

@@ -86,7 +86,7 @@ def unpack_group(
     them.
     """
     b, superblocks = e.b, e.b.sdiv(e.b.add(k, SUPERBLOCK - 1), SUPERBLOCK)
-    whole = b.sdiv(k, SUPERBLOCK)
+    full = b.sdiv(k, SUPERBLOCK)
     if panel_rows.opens_file(e, name):
         _unpack_rows(e, name, shape, weights, row_bytes, left, k, out, pass_bytes)
         return
@@ -104,12 +104,12 @@ def unpack_group(
             unpack_step(e, there, superblock, mins_of(e, superblock.mins), to)
         _to_panel(e, there, rows, e.at(out, index, record_bytes(e.level, there)), pass_bytes)
 
-    with e.loop(whole) as index:
+    with e.loop(full) as index:
         unpack(index, None)
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.srem(k, SUPERBLOCK)
         with b.if_then(b.icmp_signed(">", rest, 0)):
-            unpack(whole, b.sub(b.sdiv(rest, TRAITS[name].block), 1))
+            unpack(full, b.sub(b.sdiv(rest, TRAITS[name].block), 1))
     if sign_sums(e.level, shape):
         with e.loop(BLOCKS) as block, e.loop(superblocks) as index:
             record = e.at(out, block, pass_bytes)
@@ -121,15 +121,15 @@ def _unpack_rows(
 ) -> None:
     """`unpack_group` of all rows at once."""
     b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
-    whole = b.sdiv(k, SUPERBLOCK)
+    full = b.sdiv(k, SUPERBLOCK)
     starts = [b.mul(b.select(b.icmp_signed("<", row, left), row, b.sub(left, 1)), row_bytes) for row in range(e.level.tile_rows)]
 
     def at(place: Value) -> list[Value]:
         return [b.add(b.add(weights, place), start) for start in starts]
 
     if nbytes in (raw_superblock, row_words.SMALL_BLOCK):
-        begin = b.mul(whole, BLOCKS)
-        with e.loop(whole) as i:
+        begin = b.mul(full, BLOCKS)
+        with e.loop(full) as i:
             source = at(b.mul(i, raw_superblock))
             words = row_words.FileRows(e, source, nbytes) if nbytes == raw_superblock else row_words.FileSuperblocks(e, source)
             panel_rows.open_rows(e, name, words, _target(e, shape, out, i, pass_bytes))
@@ -225,7 +225,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
         to = e.at(out, b.and_(four, 1), e.level.tile_rows * BLOCK // 2)
         with e.loop(4) as block:
             source = b.add(rows, e.at(b.mul(four, 64), block, 16))
-            if shape.whole:
+            if shape.by_block:
                 halves = b.add(b.mul(b.add(first, block), 2), b.and_(four, 1))
                 source = e.at(rows, halves, BLOCK // 2)
             at = e.at(to, b.add(first, block), pass_bytes)

@@ -102,7 +102,7 @@ def multiply(
 
 
 def _multiply_block(e: Generic, shape: Shape, groups: Sequence[Value], xs: Sequence[Value], out: Value) -> None:
-    """A block of each group by that of each tile, whose sums of the whole block, or of its halves, follow each other."""
+    """A block of each group by that of each tile, whose sums of the full block, or of its halves, follow each other."""
     b, depth, size = e.b, BLOCK // shape.n_scales, 4 * TILE_COLUMNS * e.level.tile_rows
     for half in range(shape.n_scales):
         outs = [

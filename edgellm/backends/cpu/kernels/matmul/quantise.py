@@ -24,8 +24,8 @@ V32B = vector(I8, BLOCK)
 def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
     by_tiles = isa.level.tile != "unit"  # whose records are rows of quants
-    to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
-    part_of_tile = isa.make("part_of_tile", types.void, (i64,) * 5, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
+    to_tile = isa.make("full_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_by_block", *a))
+    part_of_tile = isa.make("part_of_tile", types.void, (i64,) * 5, lambda e, *a: write_tile(e, variant == "q8_by_block", *a))
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
 
     @outline
@@ -59,18 +59,18 @@ def build(variant: str, isa: Isa) -> KernelFunction:
     return q8
 
 
-def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
-    """Writes one block of one of some rows; the thread with the last block clears those after it. `whole_tiles`: see traits.py."""
-    whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.single_column == "apart"
-    halves_apart = BLOCK // 2 if whole else 2 * BLOCK  # bytes from the first half of a block to its second
+def block_writer(variant: str, isa: Isa, *, full_tiles: bool = False) -> Any:
+    """Writes one block of one of some rows; the thread with the last block clears those after it. `full_tiles`: see traits.py."""
+    by_block, rows_apart = {"q8": False, "q8_by_block": isa.level.by_block}[variant], isa.level.single_column == "apart"
+    halves_apart = BLOCK // 2 if by_block else 2 * BLOCK  # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
-    halves = variant == "q8_whole"
+    halves = variant == "q8_by_block"
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, halves, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64,) * 4, lambda e, *to: _to_row(e, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, halves, *_nothing(e), *to))
     to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, halves, *_rounded(e, x), *to))
     clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, halves, *_nothing(e), *to))
-    tiled_rows, in_lanes = tiles(isa, whole=whole_tiles), lanes(isa)
+    tiled_rows, in_lanes = tiles(isa, full=full_tiles), lanes(isa)
 
     @inline
     def write(source, out, out_stride, row, rows, block, filled):
@@ -100,7 +100,7 @@ def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
                 if rows_apart and filled - superblock * BLOCKS_PER_SUPERBLOCK > BLOCKS_PER_SUPERBLOCK // 2:
                     quants = to + superblock * SUPERBLOCK + block % 4 * 2 * BLOCK + block % BLOCKS_PER_SUPERBLOCK // 4 * BLOCK // 2
                     apart = BLOCK
-                elif not whole:
+                elif not by_block:
                     quants = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
                 if block < filled:
                     to_row(source, quants, apart, scales, blocks * 4)

@@ -45,8 +45,8 @@ def with_starts(e: Generic, halves: bool, parts: list[Value]) -> list[Value]:
     if not e.level.tile_offset:
         return parts
     d, *sums = parts
-    whole, first, second = (e.b.mul(each, e.level.tile_offset) for each in sums)
-    return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), whole, e.constant(whole.type, 0)]
+    both, first, second = (e.b.mul(each, e.level.tile_offset) for each in sums)
+    return [d, both, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), both, e.constant(both.type, 0)]
 
 
 def write_tile(

@@ -37,27 +37,27 @@ SCALES_BYTES = BLOCKS * 4  # of a superblock, in each section of a row of activa
 
 def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> list[Value]:
     """The eight accumulators of a row for some columns; the row's lines are asked for ahead."""
-    b, whole = e.b, e.b.sdiv(k, SUPERBLOCK)
+    b, full = e.b, e.b.sdiv(k, SUPERBLOCK)
     row = _Row(e, name, shape, weights, k, columns)
     if name in unpack_grids.UNPACK:
-        _add_late(row.e, name, row, whole)
+        _add_late(row.e, name, row, full)
         return [b.load(total) for total in row.totals]
     done: Value = I64(0)
     if superblock_pairs.in_pairs(e, name, len(columns)):
-        pairs = b.lshr(whole, 1)
+        pairs = b.lshr(full, 1)
         with b.if_then(b.icmp_signed(">", pairs, 0)):
             first_d = b.add(columns[0], row.first_scales)
             superblock_pairs.add_pairs(e, name, shape, weights, pairs, columns[0], row.section, first_d, row.totals[0])
-        done = b.and_(whole, -2)
-    with cgutils.for_range_slice(b, done, whole, I64(1), inc=True) as (index, _):
+        done = b.and_(full, -2)
+    with cgutils.for_range_slice(b, done, full, I64(1), inc=True) as (index, _):
         row.add(index, None, BLOCKS)
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.srem(k, SUPERBLOCK)
         last = b.sub(b.sdiv(rest, TRAITS[name].block), 1)
         with b.if_then(b.icmp_signed(">", rest, SUPERBLOCK // 2)):
-            row.add(whole, last, BLOCKS)
+            row.add(full, last, BLOCKS)
         with b.if_then(b.and_(b.icmp_signed(">", rest, 0), b.icmp_signed("<=", rest, SUPERBLOCK // 2))):
-            row.add(whole, last, BLOCKS // 2)
+            row.add(full, last, BLOCKS // 2)
     return [b.load(total) for total in row.totals]
 
 

@@ -84,7 +84,7 @@ def opened(e: Generic, name: str, shape: Shape, addresses: Sequence[Value], last
         [e.pick(e.join_all(pair), [i + j for i in (0, 8) for j in BLOCK_OF]) for pair in zip(*of_rows, strict=True)]
         for of_rows in ([row.scales for row in rows], [mins_of(e, row.mins) for row in rows], [row.factor for row in rows])
     )
-    quants = zip(*(turned_quants(narrow, row, shape.whole) for row in rows), strict=True)
+    quants = zip(*(turned_quants(narrow, row, shape.by_block) for row in rows), strict=True)
     return Turned([e.join_all(pair) for pair in quants], *numbers)
 
 
@@ -120,8 +120,8 @@ def _low_half(e: Generic, words: Value) -> Value:
     return e.from_f16(e.b.trunc(words, vector(I16, 16)))
 
 
-def _times(e: Generic, d: Value, whole: Value) -> Value:
-    return e.b.fmul(d, e.b.sitofp(whole, V16F))
+def _times(e: Generic, d: Value, integers: Value) -> Value:
+    return e.b.fmul(d, e.b.sitofp(integers, V16F))
 
 
 def _of_places(e: Generic, d: Value, places: Sequence[int]) -> Value:
@@ -224,10 +224,10 @@ def _q6_k(rows: Rows) -> Turned:
 def _q2_k(rows: Rows) -> Turned:
     e, scales, (d, least), places = rows.e, rows.sixteens(0), rows.halves(80), [0, 2, 4, 6] * 2
     quants = [_quants(e, each, [0] * 8, [3 << place for place in places]) for each in rows.dwords(16, 64, FOURS)]
-    whole, mins = [[_bits(e, scales, [shift + half, shift + half + 16] * 4, [15] * 8) for half in (0, 8)] for shift in (0, 4)]
+    integers, mins = [[_bits(e, scales, [shift + half, shift + half + 16] * 4, [15] * 8) for half in (0, 8)] for shift in (0, 4)]
     return Turned(
         _bytes(e, quants),
-        [e.b.sitofp(each, V16F) for each in whole],
+        [e.b.sitofp(each, V16F) for each in integers],
         mins_of(e, [_times(e, least, each) for each in mins]),
         [_of_places(e, d, places)],
     )

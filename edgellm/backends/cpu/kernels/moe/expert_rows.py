@@ -40,7 +40,7 @@ def build(variant: str, isa: Isa) -> KernelFunction:
 
 
 def _quantised_row(variant: str, isa: Isa) -> Any:
-    write = block_writer(variant, isa, whole_tiles=True)
+    write = block_writer(variant, isa, full_tiles=True)
 
     @inline
     def quantised(source, k, out, row_bytes, row, rows):

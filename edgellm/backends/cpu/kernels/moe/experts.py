@@ -66,7 +66,7 @@ def _product(isa: Isa) -> Any:
     at_weights, at_row_bytes, at_n, at_k, at_x, at_x_stride, at_out, at_out_stride, at_bias, at_scratch = MATMUL.offsets(
         "weights row_bytes n k x x_stride out out_stride bias scratch"
     )
-    at_residual, at_count, at_whole_tiles = MATMUL.offsets("residual count whole_tiles")
+    at_residual, at_count, at_full_tiles = MATMUL.offsets("residual count full_tiles")
 
     @inline
     def product(op, expert, row, rows, x, columns, out, out_stride):
@@ -76,7 +76,7 @@ def _product(isa: Isa) -> Any:
         store_i64(record, at_step, step)
         store_i64(record, at_count, abi.N_TOKENS)
         store_i64(record, at_residual, 0)
-        store_i64(record, at_whole_tiles, 1)  # the next expert's rows come after them
+        store_i64(record, at_full_tiles, 1)  # the next expert's rows come after them
         store_i64(record, at_weights, weights + expert * expert_bytes + row * row_bytes)
         store_i64(record, at_row_bytes, row_bytes)
         store_i64(record, at_n, rows)

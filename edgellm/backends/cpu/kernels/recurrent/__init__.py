@@ -9,5 +9,6 @@ wkv6, wkv7      RWKV-6 and 7
 
 Variants "wide" and "narrow" are blocks of 32 (RWKV: 16) or 8 columns, by what divides a head. Levels with sixteen float lanes take
 two blocks or pairs of rows in one vector (vectors.py). decayed.py: states stand divided by a common factor, so that a token
-multiplies nothing by its decay. past_caches.py: single tokens of Mamba 2 store states past the caches (three quarters of the time).
+multiplies nothing by its decay; exp2.py: 2^x for decays, half the work of the levels' exp. past_caches.py: single tokens of Mamba 2
+store states past the caches (three quarters of the time).
 """

@@ -5,6 +5,7 @@ norm            RMS and layer norm of rows or of equal groups; sums.py fixes the
 softmax         probabilities of a classifier's few labels
 columns         columns picked of each head; select: the rows whose logits are wanted; pool: one row of a segment
 merge           image encoders: neighbouring patches become one row; inject: an image's vectors in the place of its tokens' rows
+neighbours      image encoders: convolutions of 3 x 3 patches, channel by channel, and means over images
 altup           Gemma 3n: mixed rows, rescaled rows, sparse activations
 
 In a step of one token, short rows are computed by every thread for itself (`replicated` in ../../record.py), which saves a barrier.

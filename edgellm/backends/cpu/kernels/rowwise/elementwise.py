@@ -106,6 +106,10 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
         return larger(splat(0.0), x)  # NaN stays NaN
 
     @inline
+    def hard_sigmoid(x):
+        return smaller(splat(1.0), larger(splat(0.0), mul(add(x, splat(3.0)), splat(1 / 6))))
+
+    @inline
     def relu_squared(x):
         return mul(larger(x, splat(0.0)), x)
 
@@ -136,6 +140,7 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
 
     unary = {
         "sigmoid": sigmoid,
+        "hard_sigmoid": hard_sigmoid,
         "silu": silu,
         "gelu": gelu,
         "gelu_erf": gelu_erf,

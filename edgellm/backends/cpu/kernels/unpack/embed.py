@@ -65,10 +65,10 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
             q, place = divmod(j, e.level.together)
             for part in range(BLOCK // LANES):
                 half, first = part * LANES // 16, 16 * place + part * LANES % 16
-                which, lane = divmod(BLOCK * place + part * LANES, 16 * e.level.together) if traits.whole else (half, first)
+                which, lane = divmod(BLOCK * place + part * LANES, 16 * e.level.together) if traits.by_block else (half, first)
                 few = e.pick(superblock.quants(q, which), range(lane, lane + LANES))
-                whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), superblock.offset)
-                value = b.fmul(e.splat(e.lane(scales[half % len(scales)], j)), b.sitofp(whole, V8F))
+                integers = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), superblock.offset)
+                value = b.fmul(e.splat(e.lane(scales[half % len(scales)], j)), b.sitofp(integers, V8F))
                 if superblock.mins:
                     value = b.fsub(value, e.splat(e.lane(superblock.mins[half % len(superblock.mins)], j)))
                 e.store(value, target, (j * BLOCK + part * LANES) * 4)

@@ -69,8 +69,8 @@ class _Row:
             e.store(self._quants[block, g], self._space, 4 * e.level.tile_rows * g)
         for g in range(BLOCK // 4):
             quants = e.load(vector(I8, 4), self._at, 4 * e.level.tile_rows * g)
-            whole = b.sub(b.zext(quants, vector(I32, 4)), offset)
-            value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
+            integers = b.sub(b.zext(quants, vector(I32, 4)), offset)
+            value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(integers, vector(F32, 4)))
             if self._shape.n_mins:
                 minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
                 if self._shape.n_mins == 2:  # see `mins_of`

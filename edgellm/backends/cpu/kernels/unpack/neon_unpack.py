@@ -161,7 +161,7 @@ def _q2_k(e: Neon, block: Blocks) -> Superblock:
 
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
         both = e.load(V8B, p, 8 * group)
-        scales, mins = e.widen_whole(e.field(both, 0, 15), signed=False), e.widen(e.field(both, 4, 15), signed=False)
+        scales, mins = e.widen_all(e.field(both, 0, 15), signed=False), e.widen(e.field(both, 4, 15), signed=False)
         return (
             [e.pick(scales, range(h, 8, 2)) for h in (0, 1)],
             [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)],
@@ -181,7 +181,7 @@ def _q3_k(e: Neon, block: Blocks) -> Superblock:
         first, second = (e.b.and_(e.b.lshr(word, 4 * group + i), 0x03030303) for i in (0, 2))
         high = e.cast(e.b.shl(e.b.or_(first, e.b.shl(second, 32)), 4), V8B)
         six = e.b.or_(e.field(e.load(V8B, p, 96), 4 * group, 15), high)
-        scales = e.widen_whole(e.b.sub(six, 32), signed=True)
+        scales = e.widen_all(e.b.sub(six, 32), signed=True)
         return [e.pick(scales, range(h, 8, 2)) for h in (0, 1)], (), (_first(e, d),)
 
     def quants(j: int, h: int) -> Value:

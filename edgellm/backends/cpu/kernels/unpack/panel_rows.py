@@ -80,8 +80,8 @@ def _byte(e: Generic, words: Value, shift: int, mask: int) -> Value:
     return e.b.and_(e.b.lshr(words, shift) if shift else words, mask)
 
 
-def _times(e: Generic, d: Value, whole: Value) -> Value:
-    return e.b.fmul(d, e.b.sitofp(whole, vector(F32, whole.type.count)))
+def _times(e: Generic, d: Value, integers: Value) -> Value:
+    return e.b.fmul(d, e.b.sitofp(integers, vector(F32, integers.type.count)))
 
 
 def _by_place(e: Generic, d: Value, places: Sequence[int]) -> dict[int, Value]:

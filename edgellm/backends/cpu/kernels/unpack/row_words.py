@@ -171,10 +171,10 @@ def each_superblock(
     def words(index: Value) -> InterleavedRows:
         return InterleavedRows(e, name, e.at(weights, index, nbytes))
 
-    whole = b.sdiv(k, SUPERBLOCK)
-    with e.loop(whole) as index:
+    full = b.sdiv(k, SUPERBLOCK)
+    with e.loop(full) as index:
         use(index, words(index), lambda block: nullcontext(), None)
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.sdiv(b.srem(k, SUPERBLOCK), TRAITS[name].block)
         with b.if_then(b.icmp_signed(">", rest, 0)):
-            use(whole, words(whole), lambda block: b.if_then(b.icmp_signed("<", block, rest)), rest)
+            use(full, words(full), lambda block: b.if_then(b.icmp_signed("<", block, rest)), rest)

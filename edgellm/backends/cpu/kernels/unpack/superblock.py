@@ -39,7 +39,7 @@ class Shape:
     offset: int
     signed: bool
     n_factors: int
-    whole: bool
+    by_block: bool
     folded: bool = False  # in a panel: quants times the scales of their half blocks; see `folded`
 
     @property
@@ -53,8 +53,8 @@ def shape_of(name: str, instructions: type[Generic]) -> Shape:
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
     e = instructions(ir.IRBuilder(function.append_basic_block()))
     superblock = open_superblock(e, name, function.args[0])
-    whole = TRAITS[name].whole and instructions.level.whole_blocks
-    assert not (TRAITS[name].whole and len(superblock.mins) == 1)  # see `sums_of`
+    by_block = TRAITS[name].by_block and instructions.level.by_block
+    assert not (TRAITS[name].by_block and len(superblock.mins) == 1)  # see `sums_of`
     return Shape(
         len(superblock.scales),
         len(superblock.mins),
@@ -62,7 +62,7 @@ def shape_of(name: str, instructions: type[Generic]) -> Shape:
         superblock.offset,
         superblock.signed,
         len(superblock.factor),
-        whole,
+        by_block,
     )
 
 
@@ -97,20 +97,20 @@ def open_superblock(e: Generic, name: str, address: Value, last: Value | None = 
     return open_blocks(e, name, Blocks(block))
 
 
-def quants_offset(block: int, half: int, whole: bool) -> int:
+def quants_offset(block: int, half: int, by_block: bool) -> int:
     """Where the 16 quants of a half block lie in a superblock of activations: first halves of four blocks, then their second
     halves; or block after block.
     """
-    if whole:
+    if by_block:
         return block * BLOCK + half * BLOCK // 2
     return block // 4 * 4 * BLOCK + half * 2 * BLOCK + block % 4 * BLOCK // 2
 
 
-def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
+def _vector_offset(e: Generic, by_block: bool, q: int, h: int) -> int:
     """Where the activations lie that go with the vector `quants(q, h)` of a superblock."""
     if e.apart:
         return (2 * q + h) * BLOCK
-    return (2 * q + h) * e.level.together * BLOCK // 2 if whole else quants_offset(q * e.level.together, h, whole)
+    return (2 * q + h) * e.level.together * BLOCK // 2 if by_block else quants_offset(q * e.level.together, h, by_block)
 
 
 def sums_section(index: int, n: int) -> int:
@@ -162,7 +162,7 @@ def weighed(
 ) -> Value:
     """total + d * (sum of scale * dot and of minimum * negative sum of activation quants).
 
-    dots: i32; sums: i32 or f32. With a factor scales are whole numbers, i32 or f32, and it multiplies what they give.
+    dots: i32; sums: i32 or f32. With a factor scales are integers, i32 or f32, and it multiplies what they give.
     `mins_first`: see Generic.
     """
     return e.fma(_sum_of_products(e, dots, scales, mins, sums, factor), d, total)
@@ -177,7 +177,7 @@ def _sum_of_products(
     factor: Sequence[Value],
 ) -> Value:
     if factor:
-        dots, scales = [_whole(e, dots, scales)], factor
+        dots, scales = [_scaled_sum(e, dots, scales)], factor
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
     parts = [*halves[0], *halves[1]] if e.level.mins_first else [*halves[1], *halves[0]]
     kind = parts[0][0].type
@@ -188,7 +188,7 @@ def _sum_of_products(
     return value
 
 
-def _whole(e: Generic, dots: Sequence[Value], scales: Sequence[Value]) -> Value:
+def _scaled_sum(e: Generic, dots: Sequence[Value], scales: Sequence[Value]) -> Value:
     """The sum of scale * dot, exact."""
     if scales[0].type == dots[0].type:
         return functools.reduce(e.b.add, [e.b.mul(dot, scale) for dot, scale in zip(dots, scales, strict=True)])
@@ -228,7 +228,7 @@ def superblock_dots(
     quads, kind = range(blocks // e.level.together), vector(I8, 16 * e.level.together)
 
     def activations(quants: Value) -> list[list[Value]]:
-        return [[e.load(kind, quants, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in quads]
+        return [[e.load(kind, quants, _vector_offset(e, shape.by_block, q, h)) for h in (0, 1)] for q in quads]
 
     if not _by_signs(superblock, n_columns):
         w = [[superblock.quants(q, h) for h in (0, 1)] for q in quads]
@@ -315,7 +315,7 @@ def _with_sums(
 def _block_sums(
     e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]
 ) -> list[Value]:
-    """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
+    """i32x8 with a lane per block: of full blocks, or of first and second halves where they have scales of their own."""
     if e.level.dot == "pairs" and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
         return _pair_sums(e, shape, w, x)
     if e.level.dot == "pairs" and not signed and shape.n_scales == 2 and 4 * 127 * most <= 32767:
@@ -352,7 +352,7 @@ def half_sums(e: Generic, shape: Shape, superblock: Superblock, quants: Value) -
         e,
         [
             e.dot(
-                [(superblock.quants(q, h), e.load(kind, quants, _vector_offset(e, shape.whole, q, h)))],
+                [(superblock.quants(q, h), e.load(kind, quants, _vector_offset(e, shape.by_block, q, h)))],
                 superblock.signed,
                 superblock.most,
             )
@@ -449,13 +449,13 @@ class Turned:
     factor: Sequence[Value] = ()
 
 
-def turned_quants(e: Generic, superblock: Superblock, whole: bool) -> list[Value]:
+def turned_quants(e: Generic, superblock: Superblock, by_block: bool) -> list[Value]:
     """The eight vectors of a superblock's quants with a lane per block, in the order `BLOCK_OF`."""
     if superblock.turned:
         return superblock.turned()
     vectors = []
     for h in (0, 1):
-        if whole:  # a block each; of two, their halves h
+        if by_block:  # a block each; of two, their halves h
             lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
             rows = [e.shuffle(superblock.quants(q, 0), superblock.quants(q, 1), lanes) for q in range(4)]
         else:
@@ -468,6 +468,6 @@ def unpack_step(e: Generic, shape: Shape, superblock: Superblock, mins: Sequence
     """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of `mins`, and its factor."""
     for q in range(BLOCKS // e.level.together):
         for h in (0, 1):
-            e.store(superblock.quants(q, h), out, _vector_offset(e, shape.whole, q, h))
+            e.store(superblock.quants(q, h), out, _vector_offset(e, shape.by_block, q, h))
     for index, value in enumerate([*superblock.scales, *mins, *superblock.factor]):
         e.store(value, out, SUPERBLOCK + VECTOR_BYTES * index)

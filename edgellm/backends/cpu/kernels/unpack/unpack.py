@@ -25,12 +25,12 @@ BLOCK_OF = (0, 2, 4, 6, 1, 3, 5, 7)  # lane -> its block, where quants are turne
 @dataclass(frozen=True, slots=True)
 class Superblock:
     """256 weights. `quants(q, h)`, i8 lanes: half h (16 quants) of each block of the q-th few, as many as the ISA level has
-    `together`; or (`Traits.whole`) the first or second half of these blocks, each of them whole.
+    `together`; or (`Traits.by_block`) the first or second half of these blocks, each of them complete.
 
     Scales and mins are f32x8 over the eight blocks: one vector, or two where each half block has its own. Quants are unsigned
     up to `most`, or signed; `offset` is a power of two. A block's quants may be multiples by a power of two, and its scale smaller.
     `places`: of rows whose blocks lie apart, quants of block j are multiples by 2^places[j], which their scales do not know of.
-    With a `factor` (f32x8) scales are whole numbers, i32x8 or f32x8, and it multiplies their sum. `turned()`, where it takes less
+    With a `factor` (f32x8) scales are integers, i32x8 or f32x8, and it multiplies their sum. `turned()`, where it takes less
     than to turn `quants`: all quants as block_lanes.py wants them, eight vectors of which each has four neighbours of every block.
     """
 
@@ -86,7 +86,7 @@ def _few(e: Generic, q: int) -> Sequence[int]:
 
 
 def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
-    """The half blocks (block, half) of vector h of the q-th few, by whole blocks where these do not lie apart."""
+    """The half blocks (block, half) of vector h of the q-th few, by full blocks where these do not lie apart."""
     if e.apart:
         return [(j, h) for j in _few(e, q)]
     first = (2 * q + h) * e.level.together
@@ -297,7 +297,7 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
 
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
-    """32 bytes for every two blocks, whole: low nibbles are the first block."""
+    """32 bytes for two full blocks: low nibbles are the first block."""
 
     def quants(q: int, h: int) -> Value:
         few = _few(e, q)

@@ -33,9 +33,9 @@ class SignedSuperblock(Superblock):
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
-def _pieces(e: Generic, q: int, h: int, whole: bool) -> list[tuple[int, int]]:
+def _pieces(e: Generic, q: int, h: int, by_block: bool) -> list[tuple[int, int]]:
     """The half blocks (block, half) in the vector quants(q, h)."""
-    return _halves(e, q, h) if whole else [(j, h) for j in _few(e, q)]
+    return _halves(e, q, h) if by_block else [(j, h) for j in _few(e, q)]
 
 
 def _packed(points: Any, plus: int = 0, times: int = 1) -> list[int]:
@@ -68,11 +68,11 @@ def _bytes(e: Generic, address: Value, offset: int) -> Index:
     return lambda i: e.b.zext(e.load(I8, address, offset + i), I64)
 
 
-def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Quants:
+def _negative(e: Generic, signs: Callable[[int], Value], by_block: bool) -> Quants:
     """Which quants have their bit set: `signs(g)`, in each 128 bits, are the 16 bytes of blocks 4 g to 4 g + 3."""
 
     def lanes(q: int, h: int) -> Value:
-        pieces = _pieces(e, q, h, whole)
+        pieces = _pieces(e, q, h, by_block)
         group = signs(pieces[0][0] // 4)
         spread = e.pick(group, _within(4 * (j % 4) + 2 * half + i // 8 for j, half in pieces for i in range(16)))
         bit = e.constant(spread.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in range(spread.type.count)])
@@ -161,7 +161,7 @@ def _iq2_xxs(e: Generic, block: Blocks) -> Superblock:
     both = e.join_all([e.load(V8I, p, 2), e.load(V8I, p, 34)])
     words = e.pick(both, range(1, 16, 2))
     points = _bytes(e, p, 2)
-    negative = _negative(e, _groups(e, _even(e, _apart(e, words))), whole=False)
+    negative = _negative(e, _groups(e, _even(e, _apart(e, words))), by_block=False)
     d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, 28), 0.25)
     return _signed(
         e,
@@ -184,7 +184,7 @@ def _iq2_xs(e: Generic, block: Blocks) -> Superblock:
     return _signed(
         e,
         lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, False),
-        _negative(e, _groups(e, _even(e, sevens)), whole=True),
+        _negative(e, _groups(e, _even(e, sevens)), by_block=True),
         scales,
         43,
     )
@@ -200,7 +200,7 @@ def _iq2_s(e: Generic, block: Blocks) -> Superblock:
     return _signed(
         e,
         lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, True),
-        _negative(e, _loaded_groups(e, p, 34), whole=True),
+        _negative(e, _loaded_groups(e, p, 34), by_block=True),
         scales,
         43,
     )
@@ -211,7 +211,7 @@ def _iq3_xxs(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     base = table(e, "iq3_xxs", _packed(grid("IQ3_XXS")), 32)
     words = e.load(V8I, p, 66)
-    negative = _negative(e, _groups(e, _even(e, _apart(e, words))), whole=False)
+    negative = _negative(e, _groups(e, _even(e, _apart(e, words))), by_block=False)
     d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, 28), 0.5)
     points = _bytes(e, p, 2)
     return _signed(e, lambda q, h: _looked_up(e, base, points, _pieces(e, q, h, False), 4, False), negative, [d], 62)
@@ -227,7 +227,7 @@ def _iq3_s(e: Generic, block: Blocks) -> Superblock:
     return _signed(
         e,
         lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, False), 4, True),
-        _negative(e, _loaded_groups(e, p, 74), whole=False),
+        _negative(e, _loaded_groups(e, p, 74), by_block=False),
         [_odd(e, _half(e, p, 0), sc)],
         15,
     )
@@ -237,12 +237,12 @@ def _iq3_s(e: Generic, block: Blocks) -> Superblock:
 _ONE_BIT_OFFSET = 16
 
 
-def _moved(e: Generic, index: Index, moves: Callable[[int], Value], scales: Sequence[Value], whole: bool) -> Superblock:
+def _moved(e: Generic, index: Index, moves: Callable[[int], Value], scales: Sequence[Value], by_block: bool) -> Superblock:
     """`moves(g)`: 1 or -1 for each eight quants of blocks 4 g to 4 g + 3, in each 128 bits."""
     base = table(e, "iq1", _packed(grid("IQ1_S"), plus=_ONE_BIT_OFFSET, times=8), 64)
 
     def quants(q: int, h: int) -> Value:
-        pieces = _pieces(e, q, h, whole)
+        pieces = _pieces(e, q, h, by_block)
         spread = e.pick(moves(pieces[0][0] // 4), _within(4 * (j % 4) + 2 * half + i // 8 for j, half in pieces for i in range(16)))
         return e.b.add(_looked_up(e, base, index, pieces, 8, True), spread)
 
@@ -258,7 +258,7 @@ def _iq1_s(e: Generic, block: Blocks) -> Superblock:
     sc = e.b.and_(e.b.lshr(wide, 12), 7)
     top = e.b.or_(e.b.ashr(words, 15), 1)  # 1 or -1
     moves = e.pick(e.cast(top, V16B), [2 * (i // 4) for i in range(32)])
-    return _moved(e, _numbers(e, "IQ1_S", block), _groups(e, moves), [_odd(e, _half(e, p, 0), sc)], whole=False)
+    return _moved(e, _numbers(e, "IQ1_S", block), _groups(e, moves), [_odd(e, _half(e, p, 0), sc)], by_block=False)
 
 
 def _iq1_m(e: Generic, block: Blocks) -> Superblock:
@@ -271,12 +271,12 @@ def _iq1_m(e: Generic, block: Blocks) -> Superblock:
     moves = e.b.or_(e.b.sext(e.b.icmp_signed("==", e.b.and_(spread, top), top), V32B), 1)
     words = e.load(I64, p, 48)
     quarters = [e.b.and_(e.b.lshr(words, 12 + 12 * i), 15 << 4 * i) for i in range(4)]
-    whole = e.b.or_(e.b.or_(quarters[0], quarters[1]), e.b.or_(quarters[2], quarters[3]))
-    d = e.from_f16(e.splat(e.b.trunc(whole, I16)))
+    bits = e.b.or_(e.b.or_(quarters[0], quarters[1]), e.b.or_(quarters[2], quarters[3]))
+    d = e.from_f16(e.splat(e.b.trunc(bits, I16)))
     wide = e.b.zext(e.pick(e.load(vector(I16, 4), p, 48), [j // 2 for j in range(8)]), V8I)
     shifts = [[3 * (2 * j % 4 + half) for j in range(8)] for half in (0, 1)]
     sc = [e.b.and_(e.b.lshr(wide, each), 7) for each in shifts]
-    return _moved(e, _numbers(e, "IQ1_M", block), _groups(e, moves), [_odd(e, d, each) for each in sc], whole=True)
+    return _moved(e, _numbers(e, "IQ1_M", block), _groups(e, moves), [_odd(e, d, each) for each in sc], by_block=True)
 
 
 # --- numbers of points, or where they are in the table, from several places of a superblock ------------------------------------

@@ -1,0 +1,70 @@
+"""Audio encoders, found by file name: edgellm/arch/audio/<projector type>.py builds the graphs that a projector file holds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import Protocol, cast
+
+from edgellm.arch._by_type import encoder_of, types_of
+from edgellm.arch.audio._keys import AudioKeys
+from edgellm.arch.audio._stages import Stage
+from edgellm.audio_spec import AudioSpec
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Builder, Graph
+from edgellm.spec import uses, verify
+
+__all__ = ["AudioKeys", "Stage", "find", "load_encoder", "names"]
+
+
+class AudioEncoderFile(Protocol):
+    """The functions that each file of this folder has."""
+
+    def stages(self, keys: AudioKeys) -> tuple[Stage, ...]:
+        """The graphs from frames to the rows that the model takes."""
+        ...
+
+    def audio(self, keys: AudioKeys) -> AudioSpec:
+        """The form in which it takes clips. Raises BadHParam."""
+        ...
+
+
+def names() -> list[str]:
+    """All projector types that can be run."""
+    return types_of(sys.modules[__name__])
+
+
+def find(keys: AudioKeys) -> AudioEncoderFile:
+    """The module of a file's projector type. Raises Unsupported."""
+    field = "clip.audio.projector_type"
+    found = encoder_of(sys.modules[__name__], keys.projector_type, file=keys.file, field=field, medium="audio")
+    return cast(AudioEncoderFile, found)
+
+
+def load_encoder(gguf: GGUFFile) -> tuple[AudioKeys, tuple[Stage, ...], list[Graph], AudioSpec]:
+    """Keys, stages, their verified graphs, and the form of audio of a projector file.
+
+    Raises Unsupported, BadHParam, BadTensorInfo and ShapeMismatch.
+    """
+    keys = AudioKeys(gguf)
+    for name, tensor in gguf.tensors.items():  # kernels are matrices with a row for each output
+        if name.startswith("a.") and len(tensor.shape) > 2 and not name.endswith(".bias"):
+            gguf.tensors[name] = replace(tensor, shape=(tensor.shape[0], math.prod(tensor.shape[1:])))
+    encoder = find(keys)
+    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
+    stages, spec = encoder.stages(keys), encoder.audio(keys)
+    graphs = list[Graph]()
+    left = {name: info for name, info in gguf.tensors.items() if name.startswith(("a.", "mm.a."))}
+    for number, stage in enumerate(stages, 1):
+        builder = Builder(shapes)
+        stage.build(builder)
+        graph = builder.graph()
+        needed = {use.name for use in uses(graph)}
+        left.update({name: info for name, info in gguf.tensors.items() if name in needed})
+        rest = left if number == len(stages) else {name: left[name] for name in needed if name in left}
+        verify(graph, rest, file=keys.file, left_out=builder.left_out)
+        for name in needed:
+            left.pop(name, None)
+        graphs.append(graph)
+    return keys, stages, graphs, spec

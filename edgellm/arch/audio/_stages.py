@@ -1,0 +1,47 @@
+"""Graphs of an audio encoder that follow each other: convolutions, whose neighbours are laid side by side before, then layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import Builder
+
+Rows = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A graph and the rows that it reads: values of an array (frames, bins, channels) that a convolution's taps lie on, as im2col
+    lays them out. Without bins, rows (n, channels) are (n, 1, channels).
+    """
+
+    build: Callable[[Builder], None]
+    taps: tuple[int, int] = (1, 1)  # over frames and bins; 0: all bins
+    stride: int = 1  # of each that has more than one tap
+    around: int = 0  # zeros on both sides of each that has more than one tap
+    order: str = "ctf"  # of a row's values: channels, frames, bins, the last one fastest
+    layers: bool = False  # rows see each other: those of a window are one step
+    merged: int = 1  # rows that become one of those that leave the graph
+
+    def read(self, x: Rows) -> tuple[Rows, int]:
+        """The rows of the graph, and how many of them are of one frame. Behind the last frame are zeros."""
+        frames, bins = self.taps[0], self.taps[1] or x.shape[1]
+        ends = [(self.around, self.around) if taps > 1 else (0, 0) for taps in (frames, self.taps[1])]
+        if not self.around:
+            ends[0] = (0, -len(x) % self.stride)
+        padded = np.pad(x, (*ends, (0, 0)))
+        views = np.lib.stride_tricks.sliding_window_view(padded, (frames, bins), axis=(0, 1))
+        views = views[:: self.stride if frames > 1 else 1, :: self.stride if self.taps[1] > 1 else 1]
+        places = [2 + "ctf".index(axis) for axis in self.order]
+        rows = views.transpose(0, 1, *places).reshape(views.shape[0] * views.shape[1], -1)
+        return np.ascontiguousarray(rows, np.float32), views.shape[1]
+
+    def count(self, frames: int) -> int:
+        """Frames that it gives for so many."""
+        if not self.around:
+            return -(-frames // self.stride)
+        return (frames + 2 * self.around - self.taps[0]) // self.stride + 1

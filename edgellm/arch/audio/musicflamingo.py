@@ -1,0 +1,20 @@
+"""musicflamingo: the encoder of Audio Flamingo 3 and Music Flamingo, whose rows are averaged by two."""
+
+from __future__ import annotations
+
+from edgellm.arch.audio._keys import AudioKeys
+from edgellm.arch.audio._stages import Stage
+from edgellm.arch.audio._whisper import LEAST, whisper, window
+from edgellm.arch.vision._blocks import two_products
+from edgellm.audio_spec import AudioSpec
+
+
+def stages(keys: AudioKeys) -> tuple[Stage, ...]:
+    def rows(name: str) -> int:
+        return keys.rows(f"{name}.weight")
+
+    return whisper(keys, lambda g, x: two_products(g, x, "mm.a.mlp.1", "mm.a.mlp.2", rows("mm.a.mlp.1"), keys.n_out), pooled=True)
+
+
+def audio(keys: AudioKeys) -> AudioSpec:
+    return AudioSpec("whisper", keys.bins, window(keys), filled_up="window", least_samples=LEAST, begin="<sound>")

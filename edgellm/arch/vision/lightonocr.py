@@ -1,0 +1,28 @@
+"""lightonocr: Pixtral's encoder in LightOnOCR, without tokens at the ends of lines; a page is made as large as the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision import pixtral
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.graph import Builder
+from edgellm.image_spec import ImageSpec
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    pixtral.build(keys, tensors, g)
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    return ImageSpec(
+        patch=keys.patch,
+        merge=keys.merge("spatial_merge_size", 1),
+        mean=keys.colours("image_mean"),
+        std=keys.colours("image_std"),
+        resample="bicubic",
+        layout="longest_edge",
+        longest_edge=keys.longest_edge(keys.image_size),
+        begin="<|im_start|>",
+        end="<|im_end|>",
+    )

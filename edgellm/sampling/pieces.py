@@ -1,0 +1,60 @@
+"""The texts of a vocabulary's tokens, searched all at once: a look at each of 150,000 would hold a step up for 100 ms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.uint32]  # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
+SEPARATOR = b"\x00"  # before each piece
+CHUNK = 4096  # pieces
+
+
+class _Part(NamedTuple):
+    """Pieces behind one another; other threads wait while one is searched."""
+
+    data: bytes
+    ends: npt.NDArray[np.int64]  # of the pieces
+
+
+class Pieces(Sequence[bytes]):
+    """The bytes of each token."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = list(pieces)
+        self.n_words = (len(self._pieces) + 31) // 32  # of a mask
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, token: int) -> bytes:  # type: ignore[override]  # no slices
+        return self._pieces[token]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        parts = (self._pieces[at : at + CHUNK] for at in range(0, len(self._pieces), CHUNK))
+        return [_Part(SEPARATOR + SEPARATOR.join(part), np.cumsum([len(piece) + 1 for piece in part])) for part in parts]
+
+    def having(self, pattern: bytes) -> list[int]:
+        """Tokens in which a regular expression is found, ascending; `^` is where a piece begins."""
+        expression, found = re.compile(pattern), list[int]()
+        near = re.compile(pattern.replace(b"^", b"(?<=\x00)"))  # also finds what begins behind a zero byte
+        for n, part in enumerate(self._parts):
+            places = [match.start() for match in near.finditer(part.data)]
+            tokens = n * CHUNK + np.unique(np.searchsorted(part.ends, places, "right"))
+            found += [token for token in tokens.tolist() if token < len(self) and expression.search(self._pieces[token])]
+        return found
+
+    def mask_without(self, tokens: Sequence[int]) -> Mask:
+        """All tokens but some."""
+        bits = np.ones(self.n_words * 32, np.uint8)
+        bits[list(tokens)] = 0
+        return np.packbits(bits, bitorder="little").view(np.uint32)

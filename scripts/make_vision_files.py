@@ -1,0 +1,289 @@
+"""Writes tiny projector files of kinds that llama.cpp's converter does not make of transformers' models, and their expected rows.
+
+    python scripts/make_vision_files.py FOLDER [NAME ...]         (needs: pip install torch torchvision transformers gguf)
+
+The same folders as scripts/make_hf_vision.py writes: `scripts/check_vision.py FOLDER/*` compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers as t
+from make_hf_vision import CLIP, HALF, TEXT, picture, randomise, rows_of, sizes_of
+
+
+class File:
+    """A projector file, tensor by tensor."""
+
+    def __init__(self, folder: Path, kind: str, images: dict[str, Any], **keys: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = gguf.GGUFWriter(folder / "mmproj.gguf", "clip")
+        self._writer.add_string("clip.projector_type", kind)
+        self._writer.add_bool("clip.has_vision_encoder", True)
+        self._writer.add_bool("clip.use_gelu", keys.pop("use_gelu", True))
+        self._writer.add_float32("clip.vision.attention.layer_norm_epsilon", keys.pop("eps", 1e-5))
+        for key, value in keys.items():
+            self._writer.add_uint32(f"clip.vision.{key.replace('__', '.')}", value)
+        for key, colours in images.items():
+            self._writer.add_array(f"clip.vision.{key}", colours)
+
+    def add(self, name: str, module: Any, heads: int = 0) -> None:
+        """The weight and bias of a module. `heads`: rows of halves of each head become pairs of neighbours."""
+        for part, value in module.named_parameters():
+            found = value.detach()
+            if heads:
+                found = found.reshape(heads, 2, len(value) // heads // 2, -1).transpose(1, 2).reshape(value.shape)
+            self.put(f"{name}.{part}", found)
+
+    def blocks(self, layers: Any) -> None:
+        """The layers of CLIP and SigLIP."""
+        for number, layer in enumerate(layers):
+            block = f"v.blk.{number}"
+            for name in "qkv":
+                self.add(f"{block}.attn_{name}", getattr(layer.self_attn, f"{name}_proj"))
+            self.add(f"{block}.attn_out", layer.self_attn.out_proj)
+            self.add(f"{block}.ln1", layer.layer_norm1)
+            self.add(f"{block}.ln2", layer.layer_norm2)
+            self.add(f"{block}.ffn_up", layer.mlp.fc1)
+            self.add(f"{block}.ffn_down", layer.mlp.fc2)
+
+    def put(self, name: str, values: Any) -> None:
+        self._writer.add_tensor(name, values.detach().contiguous().numpy())
+
+    def close(self) -> None:
+        self._writer.write_header_to_file()
+        self._writer.write_kv_data_to_file()
+        self._writer.write_tensors_to_file()
+        self._writer.close()
+
+
+def expect(folder: Path, sizes: list[tuple[int, int]], images: dict[str, Any], rows: Callable[[Any], Any]) -> None:
+    """Write pictures and their rows, which `rows` makes of normalised pixels (3, h, w)."""
+    mean, std = (torch.tensor(images[key])[:, None, None] for key in ("image_mean", "image_std"))
+    found = {}
+    for number, (height, width) in enumerate(sizes):
+        pixels = picture(height, width, number)
+        with torch.no_grad():
+            made = rows((torch.tensor(pixels).permute(2, 0, 1).float() / 255 - mean) / std)
+        found |= {f"image_{number}": pixels, f"rows_{number}": made.numpy()}
+    np.savez_compressed(folder / "expected.npz", **found)
+    print(folder, flush=True)
+
+
+def kimivl(folder: Path) -> None:
+    """MoonViT as transformers has it for Kimi-K2.5, in the layout of Kimi-VL's checkpoints: those rotate pairs of neighbours."""
+    from transformers.models.kimi_k25.modeling_kimi_k25 import Kimi_K25VisionConfig, Kimi_K25VisionModel
+
+    n, ff, heads, layers, out, merge = 64, 96, 2, 3, 48, 2
+    config = Kimi_K25VisionConfig(
+        hidden_size=n, intermediate_size=ff, num_attention_heads=heads, num_hidden_layers=layers, pos_emb_height=8,
+        pos_emb_width=8, merge_kernel_size=(merge, merge), rope_parameters={"rope_type": "axial", "rope_theta": 10000.0},
+    )  # fmt: skip
+    model = Kimi_K25VisionModel(config).eval().float()
+    norm, first, second = torch.nn.LayerNorm(n), torch.nn.Linear(n * merge**2, 80), torch.nn.Linear(80, out)
+    for module in (model, norm, first, second):
+        randomise(module)
+    file = File(
+        folder, "kimivl", HALF, image_size=112, patch_size=14, embedding_length=n, feed_forward_length=ff, block_count=layers,
+        attention__head_count=heads, projection_dim=out, projector__scale_factor=merge,
+    )  # fmt: skip
+    file.add("v.patch_embd", model.patch_embed.proj)
+    file.put("v.position_embd.weight", model.patch_embed.pos_emb.position_embeddings.reshape(-1, n))
+    for number, layer in enumerate(model.layers):
+        block = f"v.blk.{number}"
+        for name in "qkv":
+            file.add(f"{block}.attn_{name}", getattr(layer.attn, f"{name}_proj"), heads if name != "v" else 0)
+        file.add(f"{block}.attn_out", layer.attn.proj)
+        file.add(f"{block}.ln1", layer.norm1)
+        file.add(f"{block}.ln2", layer.norm2)
+        file.add(f"{block}.ffn_up", layer.mlp.fc1)
+        file.add(f"{block}.ffn_down", layer.mlp.fc2)
+    for name, module in {"v.post_ln": model.final_layernorm, "mm.input_norm": norm, "mm.1": first, "mm.2": second}.items():
+        file.add(name, module)
+    file.close()
+
+    def rows(x: Any) -> Any:
+        h, w = x.shape[1] // 14, x.shape[2] // 14
+        patches = x.reshape(3, h, 14, w, 14).permute(1, 3, 0, 2, 4).reshape(-1, 3, 14, 14)
+        merged_rows = model(patches, grid_thw=torch.tensor([[1, h, w]])).pooler_output.reshape(-1, merge**2, n)
+        return second(torch.nn.functional.gelu(first(norm(merged_rows).flatten(1))))
+
+    expect(folder, sizes_of(28), HALF, rows)
+
+
+def clip(folder: Path, kind: str) -> tuple[File, Any]:
+    """A file with CLIP's encoder, whose last layer is not used, and the model of transformers that it is of."""
+    n, ff, heads, layers = 64, 96, 2, 4
+    vision = {"model_type": "clip_vision_model", "hidden_size": n, "intermediate_size": ff, "num_attention_heads": heads,
+              "num_hidden_layers": layers, "image_size": 64, "patch_size": 8}  # fmt: skip
+    config = t.LlavaConfig(text_config=TEXT | {"model_type": "llama"}, vision_config=vision, image_token_index=263)
+    model = t.LlavaForConditionalGeneration(config).eval().float()
+    randomise(model)
+    tower = model.model.vision_tower
+    tower = getattr(tower, "vision_model", tower)
+    file = File(
+        folder, kind, CLIP, use_gelu=False, image_size=64, patch_size=8, embedding_length=n, feed_forward_length=ff,
+        block_count=layers, attention__head_count=heads, projection_dim=TEXT["hidden_size"],
+    )  # fmt: skip
+    file.put("v.class_embd", tower.embeddings.class_embedding)
+    file.add("v.patch_embd", tower.embeddings.patch_embedding)
+    file.add("v.position_embd", tower.embeddings.position_embedding)
+    file.add("v.pre_ln", tower.pre_layrnorm)
+    file.blocks(tower.encoder.layers)
+    return file, model.model
+
+
+def llava(folder: Path) -> None:
+    """LLaVA 1.5: CLIP with a class token."""
+    file, model = clip(folder, "mlp")
+    projector = model.multi_modal_projector
+    file.add("mm.0", projector.linear_1)
+    file.add("mm.2", projector.linear_2)
+    file.close()
+    expect(folder, [(64, 64)], CLIP, lambda x: torch.tensor(rows_of(model.get_image_features(x[None]))))
+
+
+def patches_of(model: Any, x: Any) -> Any:
+    """Rows (n, width) of CLIP's last layer but one, without the class token."""
+    tower = model.vision_tower
+    return tower(x[None], output_hidden_states=True).hidden_states[-2][0, 1:]
+
+
+class OverChannels(torch.nn.LayerNorm):
+    """A layer norm of the channels of (1, n, h, w)."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Residual(torch.nn.Module):
+    """MobileNetV3's inverted residual of MobileVLM's projector: no expansion, layer norms, hard swish."""
+
+    def __init__(self, n: int, stride: int) -> None:
+        super().__init__()
+        self.depth = torch.nn.Conv2d(n, n, 3, stride, 1, groups=n, bias=False)
+        self.norm, self.last = OverChannels(n), OverChannels(n)
+        self.fc1, self.fc2 = torch.nn.Conv2d(n, n // 4, 1), torch.nn.Conv2d(n // 4, n, 1)
+        self.point = torch.nn.Conv2d(n, n, 1, bias=False)
+        self.added = stride == 1
+
+    def forward(self, x: Any) -> Any:
+        y = torch.nn.functional.hardswish(self.norm(self.depth(x)))
+        gates = torch.nn.functional.hardsigmoid(self.fc2(torch.relu(self.fc1(y.mean((2, 3), keepdim=True)))))
+        y = self.last(self.point(gates * y))
+        return x + y if self.added else y
+
+
+def on_grid(x: Any) -> Any:
+    side = int(len(x) ** 0.5)
+    return x.T.reshape(1, -1, side, side)
+
+
+def mobilevlm(folder: Path) -> None:
+    """MobileVLM's LDP projector."""
+    file, model = clip(folder, "ldp")
+    n = TEXT["hidden_size"]
+    first, second, blocks = torch.nn.Linear(n, n), torch.nn.Linear(n, n), [Residual(n, 1), Residual(n, 2)]
+    file.add("mm.model.mlp.1", first)
+    file.add("mm.model.mlp.3", second)
+    for number, block in enumerate(blocks, 1):
+        randomise(block)
+        name = f"mm.model.mb_block.{number}.block"
+        for part, module in {"0.0": block.depth, "0.1": block.norm, "2.1": block.last}.items():
+            file.add(f"{name}.{part}", module)
+        for part, module in {"1.fc1": block.fc1, "1.fc2": block.fc2, "2.0": block.point}.items():
+            file.put(f"{name}.{part}.weight", module.weight.flatten(1))
+            if module.bias is not None:
+                file.put(f"{name}.{part}.bias", module.bias)
+    file.close()
+
+    def rows(x: Any) -> Any:
+        y = second(torch.nn.functional.gelu(first(patches_of(model, x))))
+        return blocks[1](blocks[0](on_grid(y)))[0].flatten(1).T
+
+    expect(folder, [(64, 64)], CLIP, rows)
+
+
+def mobilevlm2(folder: Path) -> None:
+    """MobileVLM 2's LDPv2 projector."""
+    file, model = clip(folder, "ldpv2")
+    n = TEXT["hidden_size"]
+    first, second, peg = torch.nn.Linear(n, n), torch.nn.Linear(n, n), torch.nn.Conv2d(n, n, 3, 1, 1, groups=n)
+    for name, module in {"mlp.0": first, "mlp.2": second, "peg.0": peg}.items():
+        file.add(f"mm.model.{name}", module)
+    file.close()
+
+    def rows(x: Any) -> Any:
+        y = torch.nn.functional.avg_pool2d(on_grid(second(torch.nn.functional.gelu(first(patches_of(model, x))))), 2)
+        return (peg(y) + y)[0].flatten(1).T
+
+    expect(folder, [(64, 64)], CLIP, rows)
+
+
+def minicpmv(folder: Path) -> None:
+    """SigLIP with positions by buckets, as Idefics 2 has it, and MiniCPM-V's resampler, by PyTorch's own attention."""
+    from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionConfig, Idefics2VisionTransformer
+
+    n, ff, heads, layers, out, queries, eps = 64, 96, 2, 3, 256, 9, 1e-6
+    config = Idefics2VisionConfig(
+        hidden_size=n, intermediate_size=ff, num_attention_heads=heads, num_hidden_layers=layers, image_size=64, patch_size=8,
+        layer_norm_eps=eps, _attn_implementation="eager",
+    )  # fmt: skip
+    model, kv = Idefics2VisionTransformer(config).eval().float(), torch.nn.Linear(n, out, bias=False)
+    attention = torch.nn.MultiheadAttention(out, out // 128, batch_first=True)
+    norms = {name: torch.nn.LayerNorm(out, eps=eps) for name in ("q", "kv", "post")}
+    query, projection = torch.nn.Parameter(torch.empty(queries, out)), torch.nn.Linear(out, out, bias=False)
+    for module in (model, kv, attention, projection, *norms.values(), torch.nn.ParameterList([query])):
+        randomise(module)
+    file = File(
+        folder, "resampler", HALF, eps=eps, image_size=64, patch_size=8, embedding_length=n, feed_forward_length=ff,
+        block_count=layers, attention__head_count=heads, projection_dim=0,
+    )  # fmt: skip
+    embeddings = model.embeddings
+    file.add("v.patch_embd", embeddings.patch_embedding)
+    file.add("v.position_embd", embeddings.position_embedding)
+    file.blocks(model.encoder.layers)
+    file.add("v.post_ln", model.post_layernorm)
+    file.put("resampler.query", query)
+    file.add("resampler.kv", kv)
+    file.add("resampler.proj", projection)
+    file.add("resampler.attn.out", attention.out_proj)
+    for name, weight, bias in zip("qkv", attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), strict=True):
+        file.put(f"resampler.attn.{name}.weight", weight)
+        file.put(f"resampler.attn.{name}.bias", bias)
+    for name, module in norms.items():
+        file.add(f"resampler.ln_{name}", module)
+    file.close()
+
+    def rows(x: Any) -> Any:
+        h, w = x.shape[1] // 8, x.shape[2] // 8
+        y = model(x[None], patch_attention_mask=torch.ones(1, h, w, dtype=torch.bool)).last_hidden_state
+        turns = 1 / 10000 ** (torch.arange(out // 4) / (out // 4))
+        column, row = (each.reshape(-1, 1) * turns for each in torch.meshgrid(torch.arange(w), torch.arange(h), indexing="xy"))
+        places = torch.cat([column.sin(), column.cos(), row.sin(), row.cos()], dim=1)
+        values = norms["kv"](kv(y))
+        return projection(norms["post"](attention(norms["q"](query)[None], values + places, values)[0]))[0]
+
+    expect(folder, [(64, 64), (48, 80), (112, 40)], HALF, rows)
+
+
+DIRECT = {"kimivl": kimivl, "llava": llava, "mobilevlm": mobilevlm, "mobilevlm2": mobilevlm2, "minicpmv": minicpmv}
+
+
+def main() -> None:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    for name, write in DIRECT.items():
+        if not names or name in names:
+            torch.manual_seed(0)
+            write(folder / name)
+
+
+if __name__ == "__main__":
+    main()
