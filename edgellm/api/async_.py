@@ -1,4 +1,4 @@
-"""Generation under asyncio: each answer is computed in a thread of its own, and cancelling its task ends the computing."""
+"""Generation under asyncio: a few threads compute all answers, and cancelling a task ends its answer."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ class AnswerMaker:
             raise ContextFull.of_prompt(
                 f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, choose ",
                 OptionValue("context_policy", "ring"),
-                ", or load the model with a larger context, such as ",
-                larger_context(len(ids)),
-                ".",
+                *larger_context(len(ids), model.info.context_train),
                 tokens=len(ids),
                 limit=limit,
             )
@@ -318,6 +316,7 @@ class Generating(AsyncTwins, Prompting):
             lambda text: len(model.tokenizer.encode(text)),
             asked.context_policy or source.policy,
             context=model.context,
+            trained=model.info.context_train,
             slides=model.info.slides,
             max_tokens=asked.max_tokens,
             pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0,

@@ -39,7 +39,7 @@ def _too_long(tokens: int, limit: int) -> Problem:
     problem = Problem(
         400,
         f"the prompt has {tokens} tokens, and the model's context holds {limit}; shorten it, ask for truncation, or start the "
-        "server with a larger --context.",
+        "server with a larger --context, where the model was trained for one.",
         code=CONTEXT_LENGTH,
     )
     problem.numbers = (tokens, limit)

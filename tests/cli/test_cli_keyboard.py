@@ -218,7 +218,7 @@ def test_run_asks_before_it_reads_what_the_context_cannot_hold(key: str, code: i
     terminal = Terminal([sys.executable, "-c", "from edgellm.cli import main; main()", *command])
     try:
         terminal.type("y")  # before the question, which it does not answer
-        terminal.wait_for("of them; --context")
+        terminal.wait_for("of them; it was trained for")
         terminal.wait_for("y/N")
         terminal.type(key)
         assert terminal.child.wait(120) == code and terminal.echoes()

@@ -84,6 +84,11 @@ def test_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert f"{folder}: is a folder, and folders cannot be imported" in refused(capsys, ["import", folder], 3)
     assert f"'{folder}/other' is a path on this machine, not the name of a model" in refused(capsys, ["pull", f"{folder}/other"], 3)
+    loop, broken = tmp_path / "loop.gguf", tmp_path / "broken.gguf"
+    for link, to in ((loop, loop), (broken, tmp_path / "gone.gguf")):
+        link.symlink_to(to)
+    assert f"'{loop}' is a symbolic link that points to itself, not a model" in refused(capsys, ["show", str(loop)], 3)
+    assert f"'{broken}' is a broken symbolic link, not a model file" in refused(capsys, ["show", str(broken)], 3)
     assert f"'{folder}/text.txt/' does not exist: check the path" in refused(capsys, ["show", f"{folder}/text.txt/"], 3)
     assert "fetch it with: ollama pull x" in refused(capsys, ["pull", "ollama:x"], 3)
 

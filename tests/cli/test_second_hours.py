@@ -127,7 +127,11 @@ def test_files_that_do_not_fit_are_cut_or_refused(
     chat, long = conversation(), tmp_path / "long.txt"
     chat.model.tokenizer = edgellm.load_tokenizer("guide")  # type: ignore[misc]  # of the fake model
     long.write_text("word " * 200)
+    chat.model.info = dataclasses.replace(chat.model.info, context_train=4096)
     with pytest.raises(OptionError, match=r"the context holds 64; give a part of it, or start the chat with --context \d"):
+        carry_out(f"/file {long}", chat)
+    chat.model.info = dataclasses.replace(chat.model.info, context_train=100)
+    with pytest.raises(OptionError, match=r"the context holds 64; give a part of it$"):
         carry_out(f"/file {long}", chat)
     assert not chat.files
     monkeypatch.setattr("edgellm.cli.chat.session_commands.asked", lambda question: "attach its first 32?" in question)
@@ -157,13 +161,21 @@ def test_undo_takes_a_number_and_commands_without_arguments_refuse_one(capsys: p
     assert len(chat.turns) == 2
 
 
-def test_a_prompt_that_the_context_cannot_hold_is_said_before_it_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    reading = ReadingLine(64)
+@pytest.mark.parametrize(
+    ("trained", "advice"),
+    [(0, "; --context 2048 keeps them all"), (1000, "; --context 1000 keeps them all"), (100, "; it was trained for 100\n")],
+)
+def test_a_prompt_that_the_context_cannot_hold_is_said_before_it_is_read(
+    capsys: pytest.CaptureFixture[str], trained: int, advice: str
+) -> None:
+    reading = ReadingLine(64, trained)
     for done in (0, 64, 96):
         reading.read(done, 100)
         said = capsys.readouterr().err
-        assert ("the prompt has 100 tokens, and the context holds 64: the model does not see 36 of them" in said) is (done == 0)
-    ReadingLine(64).read(40, 100)
+        assert ("the prompt has 100 tokens, and the context holds 64: the model does not see 36 of them" + advice in said) is (
+            done == 0
+        )
+    ReadingLine(64, trained).read(40, 100)
     assert not capsys.readouterr().err, "a long chat, most of which was read before"
 
 

@@ -86,7 +86,10 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
 def _print(conversation: Dialogue, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
     again = bool(conversation.turns) and conversation.last is None  # a resumed chat is read without a question
-    reading, full = ReadingLine(conversation.model.info.context, asks=not again), conversation.full
+    reading, full = (
+        ReadingLine(conversation.model.info.context, conversation.model.info.context_train, asks=not again),
+        conversation.full,
+    )
     conversation.progress = reading.read
     with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext(lambda: 0) as pressed:
         show(events, reading, plain=conversation.plain)

@@ -105,7 +105,7 @@ def run(
         reply = opened.info.has_template and not raw
         if not reply:
             _refuse(system, chosen.part("chat"))
-        reading = ReadingLine(opened.info.context, asks=True)
+        reading = ReadingLine(opened.info.context, opened.info.context_train, asks=True)
         settings |= {"progress": reading.read, **chosen.part("chat")}
         if reply and is_guide(opened) and not wanted:
             if system:
