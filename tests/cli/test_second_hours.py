@@ -14,8 +14,9 @@ from fake_model import FakeModel, FakeStream
 
 import edgellm
 from edgellm.cli import app
-from edgellm.cli.chat import session_store
+from edgellm.cli.chat import repl, session_store
 from edgellm.cli.chat.conversation import Dialogue, Keeper
+from edgellm.cli.chat.guide import NOTES
 from edgellm.cli.chat.lines import EditedLines
 from edgellm.cli.chat.resuming import saved, saved_lines
 from edgellm.cli.chat.session_store import SavedChat, SessionStore
@@ -83,6 +84,37 @@ def test_a_resumed_chat_shows_its_last_exchange(capsys: pytest.CaptureFixture[st
     assert "> Name three rivers." in err and "Rhine, Nile, Po." in out and "not on the disk" in err
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("stem", ["guide", "SmolLM2-135M-Instruct.Q4_1", "a-name-that-is-longer-than-the-narrow-terminal-is"])
+def test_the_line_below_an_answer_shows_how_full_the_context_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, stem: str
+) -> None:
+    chat = conversation("yes")
+    list(chat.ask("a"))
+    chat.model.info = dataclasses.replace(chat.model.info, path=Path(f"{stem}.gguf"))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(repl, "columns", lambda stream: width)
+    monkeypatch.setattr(repl, "understands_escapes", lambda stream: True)
+    assert chat.last is not None
+    repl._status(chat, chat.last)
+    line = capsys.readouterr().err.removeprefix(repl.DIM).removesuffix(f"{repl.NORMAL}\n")
+    assert len(line) < width and line.endswith("%") and line[:5] == stem[:5]
+    assert ("[" in line) is (len(stem) + 30 < width)
+
+
+def test_a_long_name_does_not_shift_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out("/help", conversation())
+    lines = capsys.readouterr().err.splitlines()
+    texts = [line.lstrip() for line in lines if line.startswith(" " * 20)]
+    assert texts == ["list MCP servers, attach a resource of one, or ask its prompt"]
+
+
+def test_saved_chats_stand_in_columns() -> None:
+    write("rivers")
+    lines = saved_lines(write("a-longer-name"))
+    assert len(lines) == 2 and len({line.index("Name three") for line in lines}) == 1
+
+
 def test_a_chat_to_resume_is_picked_from_a_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = write("rivers")
     (line,) = saved_lines(store)
@@ -136,7 +168,9 @@ def test_files_that_do_not_fit_are_cut_or_refused(
     assert not chat.files
     monkeypatch.setattr("edgellm.cli.chat.session_commands.asked", lambda question: "attach its first 32?" in question)
     carry_out(f"/file {long}", chat)
+    assert "the guide can't" not in capsys.readouterr().err
     ((name, text),) = chat.files
+    chat.notes = NOTES
     assert name == "long.txt" and 0 < len(text) < 200 * 5
     short = tmp_path / "short.txt"
     short.write_text("ab")
@@ -146,7 +180,11 @@ def test_files_that_do_not_fit_are_cut_or_refused(
     carry_out("/context", chat)
     said = capsys.readouterr().err
     assert len(chat.files) == 2 and "short.txt is attached already" in said
-    assert "comes with your next message: long.txt, short.txt" in said and "short.txt, comes with the next message" in said
+    assert (
+        "the guide can't make use of files" in said
+        and "comes with your next message: long.txt, short.txt" in said
+        and "short.txt, comes with the next message" in said
+    )
 
 
 def test_undo_takes_a_number_and_commands_without_arguments_refuse_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,8 @@ def _attach(chat: Dialogue, command: str, name: str, text: str) -> None:
         text, n = _cut(chat, command, ids), context // 2
     chat.attach(name, text)
     say(f"{name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
+    if "files" in chat.notes:
+        say(chat.notes["files"])
 
 
 def attach_medium(chat: Dialogue, path: Path) -> None:
