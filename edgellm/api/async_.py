@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, cast, overload  # Any: options
 
 from edgellm.api.answer import Piece
 from edgellm.api.chat_options import AnyFormChatKeywords, ChatKeywords
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
     from edgellm.api.infill import InfillKeywords
     from edgellm.api.rounds import Rounds
+    from edgellm.chat.audio import Audio, Source
 
 
 Stop = Callable[[], bool]
@@ -127,6 +128,18 @@ class AsyncTwins:
         while tries.again(found):
             found = await _begun(self, messages, tries.options).drain()
         return found
+
+    async def atranscribe(
+        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, **options: Unpack[ChatKeywords]
+    ) -> Generation:
+        """`transcribe` without blocking the event loop; cancelling the task ends the computing."""
+        from edgellm.api.transcribe import Hearing, question, words_of
+
+        raw, messages = question(cast(Hearing, self), clip, prompt)
+        asked: dict[str, Any] = {"temperature": 0, **options}
+        if raw is not None:
+            return await AsyncStream(lambda given_up: self.stream_until(given_up, raw, **asked)).drain()
+        return words_of(await _begun(self, messages, cast(ChatKeywords, asked)).drain())
 
 
 def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords) -> AsyncStream:

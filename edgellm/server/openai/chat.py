@@ -209,4 +209,5 @@ def timings(stats: Stats) -> dict[str, Any]:
         "evicted_n": stats.evicted_tokens,
         "forgotten_messages": list(stats.forgotten_messages),
         "forgotten_images": stats.forgotten_images,
+        "forgotten_clips": stats.forgotten_clips,
     }
