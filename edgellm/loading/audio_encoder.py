@@ -57,7 +57,7 @@ class AudioEncoder(MediaEncoder):
             x = self._chunk(window.frames[first : first + chunk], filled)
             for number in range(with_layers):
                 x = self._convolved(number, x, stop)
-            rows, _ = self._stages[with_layers].read(x)
+            rows = self._stages[with_layers].read(x)
             for stage in self._stages[: with_layers + 1]:
                 filled = stage.count(filled)
             parts.append(rows[:filled])
@@ -88,9 +88,17 @@ class AudioEncoder(MediaEncoder):
 
     def _convolved(self, number: int, x: Rows, stop: Stop) -> Rows:
         """The values (n, bins, channels) that a stage without layers makes of others."""
-        rows, bins = self._stages[number].read(x)
-        parts = np.split(rows, range(ROWS_OF_STEP, len(rows), ROWS_OF_STEP))
-        found = self.run(number, [patches(part, np.zeros(len(part), np.int64), np.arange(len(part))) for part in parts], stop)
+        stage, found = self._stages[number], list[Rows]()
+        views = stage.views(x)
+        bins = views.shape[1]
+        frames = max(ROWS_OF_STEP // bins, 1)
+        for first in range(0, len(views), frames):
+            rows = stage.rows(views[first : first + frames])
+            if stage.depth:
+                kernel, bias = (self._weights[f"{stage.depth}.{part}"].array().astype(np.float32) for part in ("weight", "bias"))
+                taps = rows.reshape(len(rows), len(kernel), -1)
+                rows = np.einsum("nct,ct->nc", taps, kernel.reshape(len(kernel), -1), optimize=True) + bias.reshape(-1)
+            found += self.run(number, [patches(rows, np.zeros(len(rows), np.int64), np.arange(len(rows)))], stop)
         return np.concatenate(found).reshape(-1, bins, found[0].shape[1])
 
 

@@ -130,7 +130,7 @@ def plan_patches(layers: Sequence[KVSpec], *, patches: int, rows: int) -> Memory
     classes: list[MemoryClass] = []
     layer_class = []
     for layer in layers:
-        wanted = MemoryClass(0, 2 * slots, slots, causal=False, chunked=layer.chunked)
+        wanted = MemoryClass(0, layer.window or 2 * slots, slots, layer.causal, chunked=layer.chunked)
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
