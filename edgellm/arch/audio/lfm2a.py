@@ -14,6 +14,7 @@ from edgellm.ops.vision import features, merge_rows
 
 EPS, WAVE_BASE = 1e-5, 10000.0
 LEAST_SAMPLES = 3200  # two frames at least have a deviation
+WINDOW = 6000  # frames: a minute, so that memory is bounded; the makers encode clips as a whole
 
 
 def stages(keys: AudioKeys) -> tuple[Stage, ...]:
@@ -60,4 +61,4 @@ def fast_conformer(g: Builder, keys: AudioKeys) -> Value:
 
 
 def audio(keys: AudioKeys) -> AudioSpec:
-    return AudioSpec("nemo", keys.bins, least_samples=LEAST_SAMPLES, prompt="Perform ASR.")
+    return AudioSpec("nemo", keys.bins, WINDOW, least_samples=LEAST_SAMPLES, prompt="Perform ASR.")
