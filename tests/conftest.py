@@ -44,6 +44,8 @@ NOT_QUICK = {"bench", "catalogue", "guide", "jit", "kernels", "mlx", "server", "
     )
 }
 
+QUICK_EXAMPLES = 20  # of hypothesis, for each test of `--quick`
+
 os.environ["EDGELLM_CACHE"] = str(folders.user_cache())  # where a test sets another home, kernels need not be compiled again
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,13 +101,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the first case of each test for `--quick`, of those that the usual run has."""
+    """Leave the first case of each test for `--quick`, of those that the usual run has, and few drawn examples."""
     if not config.getoption("--quick"):
         return
     first = dict[str, pytest.Item]()
     for item in items:
         if not item.get_closest_marker("slow"):
             first.setdefault(item.nodeid.partition("[")[0], item)
+    for item in first.values():
+        few = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+        if few is not None:  # as @settings leaves them, which would win over a profile
+            item.obj._hypothesis_internal_use_settings = settings(few, max_examples=min(few.max_examples, QUICK_EXAMPLES))
     kept = {*first.values()}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = first.values()
