@@ -44,6 +44,33 @@ NOT_QUICK = {"bench", "catalogue", "guide", "jit", "kernels", "mlx", "server", "
     )
 }
 
+# Tests that it leaves out too: each takes over a second of computing.
+LONG = {
+    f"test_{name}"
+    for name in (
+        "a_chat_with_recipients",
+        "a_damaged_kernel_is_compiled_again",
+        "a_decompression_bomb_is_refused_before_it_is_decoded",
+        "a_kernel_that_does_not_compile_is_named",
+        "a_model_of_every_template_writes_what_it_wants",
+        "a_prompt_with_images_is_found_after_a_restart",
+        "an_executable_that_nobody_closes_ends_its_threads",
+        "broken_audio",
+        "calls_that_break_their_schema_are_listed_and_asked_again",
+        "fit_of_a_file_and_of_the_hub",
+        "fit_takes_folders",
+        "hard_schemas_hold_at_a_high_temperature",
+        "json_is_compact_or_indented",
+        "logits_after_an_image_are_those_of_the_golds",
+        "mxfp4_experts_stay_mxfp4",
+        "numbers_in_calls_of_json_are_such_as_python_holds",
+        "numbers_within_objects_between_tags_are_such_as_python_holds",
+        "rows_are_those_of_the_golds",
+        "templates_may_look_back_from_each_message",
+        "tokenizers_as_large_as_real_ones",
+        "types_of_pydantic_are_taken_and_parsed_exists",
+    )
+}
 QUICK_EXAMPLES = 20  # of hypothesis, for each test of `--quick`
 
 os.environ["EDGELLM_CACHE"] = str(folders.user_cache())  # where a test sets another home, kernels need not be compiled again
@@ -106,7 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     first = dict[str, pytest.Item]()
     for item in items:
-        if not item.get_closest_marker("slow"):
+        if not item.get_closest_marker("slow") and getattr(item, "originalname", "") not in LONG:
             first.setdefault(item.nodeid.partition("[")[0], item)
     for item in first.values():
         few = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)

@@ -35,6 +35,27 @@ from edgellm.spec import matrices, vectors
 
 Array = npt.NDArray[Any]  # Any: metadata arrays and quantised rows have several element types
 
+# sizes of the models that `tiny_model` writes, as a config.json names them
+CONFIG: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "vocab_size": 96,
+}
+GPT2_CONFIG: dict[str, Any] = {
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_inner": 96,
+    "n_head": 4,
+    "n_positions": 128,
+    "layer_norm_epsilon": 1e-5,
+}
 # of any shape, which converters never quantise
 FLOATS = (
     "conv.weight",
