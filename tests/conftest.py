@@ -133,12 +133,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     first = dict[str, pytest.Item]()
     for item in items:
-        if not item.get_closest_marker("slow") and getattr(item, "originalname", "") not in LONG:
+        if not item.get_closest_marker("slow") and not (isinstance(item, pytest.Function) and item.originalname in LONG):
             first.setdefault(item.nodeid.partition("[")[0], item)
     for item in first.values():
-        few = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
-        if few is not None:  # as @settings leaves them, which would win over a profile
-            item.obj._hypothesis_internal_use_settings = settings(few, max_examples=min(few.max_examples, QUICK_EXAMPLES))
+        test = item.obj if isinstance(item, pytest.Function) else None
+        usual = getattr(test, "_hypothesis_internal_use_settings", None)
+        if usual is not None:  # @settings of the test, which would win over a profile
+            test._hypothesis_internal_use_settings = settings(usual, max_examples=min(usual.max_examples, QUICK_EXAMPLES))
     kept = {*first.values()}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = first.values()
