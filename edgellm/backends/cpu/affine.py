@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,9 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 class AffineDecoder:
     """The kernels of these widths, compiled at the start. Threads may call it at a time: kernels hold no lock."""
 
-    def __init__(self, bits: set[int]) -> None:
+    def __init__(self, bits: Collection[int], isa: str | None = None) -> None:
         self._linker = jit.Linker()  # the code lives as long as this does
-        addresses = jit.kernel_addresses({f"affine:{width}" for width in bits}, jit.choose_isa(), self._linker)
+        addresses = jit.kernel_addresses({f"affine:{width}" for width in bits}, isa or jit.choose_isa(), self._linker)
         self._kernels = {width: _KERNEL(addresses[f"affine:{width}"]) for width in bits}
 
     def decode(self, bits: int, quants: npt.NDArray[np.uint32], steps: Floats, lows: Floats, out: Floats) -> None:
