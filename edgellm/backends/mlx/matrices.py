@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 PIECE = 1 << 20  # weights decoded at a time: a few MiB of temporaries
 SEVERAL = 2  # rows that NumPy multiplies: MLX's CPU build computes quantised products row by row, others with the reference BLAS
+SORTED = 64  # rows of experts from which their order pays, as in mlx_lm
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,7 @@ class Dense(Matrix):
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         weight = picked.of(self.arrays[0]).astype(self._type).swapaxes(-1, -2)
-        y = mx.gather_mm(x[:, :, None].astype(self._type), weight, rhs_indices=experts)
-        return y.squeeze(2).astype(mx.float32)
+        return by_expert(x.astype(self._type), experts, lambda rows, **which: mx.gather_mm(rows, weight, **which))
 
 
 class Groups(Matrix):
@@ -142,9 +142,12 @@ class Groups(Matrix):
         return mx.dequantize(quants, *ends, **self._how, dtype=mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        arrays = (picked.of(array) for array in self.arrays)
-        y = mx.gather_qmm(x[:, :, None].astype(self._type), *arrays, rhs_indices=experts, transpose=True, **self._how)
-        return y.squeeze(2).astype(mx.float32)
+        arrays = [picked.of(array) for array in self.arrays]
+
+        def product(rows: Array, **which: Any) -> Array:
+            return mx.gather_qmm(rows, *arrays, transpose=True, **self._how, **which)
+
+        return by_expert(x.astype(self._type), experts, product)
 
 
 class AffineHalves(Matrix):
@@ -216,6 +219,20 @@ class Superblocks(Matrix):
         ends = [end.astype(self._type) for pair in zip(_halves(step), _halves(low), strict=True) for end in pair]
         mean, difference = (Groups([quants, *ends[at : at + 2]], self._half, "affine", self._bits, GROUP) for at in (0, 2))
         return AffineHalves(mean, difference, self._half)
+
+
+def by_expert(x: Array, experts: Array, product: Callable[..., Array]) -> Array:
+    """x (T, k or 1, columns) by `product(rows, rhs_indices=, sorted_indices=)` of experts (T, k): (T, k, rows) f32.
+
+    Many rows are put in the order of their experts, of which Metal then multiplies blocks.
+    """
+    if experts.size < SORTED:
+        return product(x[:, :, None], rhs_indices=experts, sorted_indices=False).squeeze(2).astype(mx.float32)
+    ids = experts.reshape(-1)
+    order = mx.argsort(ids)
+    rows = x.reshape(-1, x.shape[-1])[order // (experts.shape[1] // x.shape[1])]
+    y = product(rows[:, None], rhs_indices=ids[order], sorted_indices=True).squeeze(1).astype(mx.float32)
+    return y[mx.argsort(order)].reshape(*experts.shape, -1)
 
 
 def _by_superblock(d: Array, numbers: Array) -> Array:

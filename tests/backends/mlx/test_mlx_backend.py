@@ -142,6 +142,19 @@ def test_several_rows_get_the_products_of_one(quant: str, monkeypatch: pytest.Mo
     assert error(np.array(matrix(x)), np.array(mx.concatenate([matrix(row[None]) for row in x]))) < 1e-5
 
 
+@pytest.mark.parametrize("quant", ["Q4_0", "Q6_K", "Q3_K", "MXFP4", "F32", "F16"])
+def test_many_rows_of_experts_get_the_products_of_each(quant: str) -> None:
+    """In the order of experts, with a row for each token or for each of its experts, by some rows of the matrices."""
+    rng = np.random.default_rng(6)
+    weight, picked = a_weight(quant, rng.standard_normal((5 * 24, 256)).astype(np.float32)), matrices.Picked(24, 8, 24)
+    matrix, parts = load_matrix(weight, half=False), weight.array().reshape(5, 24, 256)[:, 8:]
+    experts = np.sort(rng.permuted(np.tile(np.arange(5), (40, 1)), axis=1)[:, :3], axis=1)
+    for each in (1, 3):
+        x = rng.standard_normal((40, each, 256)).astype(np.float32)
+        got = np.array(matrix.gathered(mx.array(x), mx.array(experts), picked))
+        assert error(got, (parts[experts] @ np.broadcast_to(x, (40, 3, 256))[..., None])[..., 0]) < 2e-3
+
+
 @pytest.mark.parametrize("group", [32, 64, 128])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_several_rows_of_groups_as_folders_have_them(bits: int, group: int) -> None:
