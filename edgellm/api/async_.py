@@ -129,17 +129,36 @@ class AsyncTwins:
             found = await _begun(self, messages, tries.options).drain()
         return found
 
+    @overload
     async def atranscribe(
-        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, **options: Unpack[ChatKeywords]
-    ) -> Generation:
-        """`transcribe` without blocking the event loop; cancelling the task ends the computing."""
+        self: _Generator,
+        clip: Source | Audio,
+        *,
+        prompt: str | None = None,
+        stream: Literal[False] = False,
+        **options: Unpack[ChatKeywords],
+    ) -> Generation: ...
+    @overload
+    async def atranscribe(
+        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, stream: Literal[True], **options: Unpack[ChatKeywords]
+    ) -> AsyncStream: ...
+
+    async def atranscribe(
+        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, stream: bool = False, **options: Unpack[ChatKeywords]
+    ) -> Generation | AsyncStream:
+        """`transcribe` without blocking the event loop; cancelling the task ends the computing. With `stream=True` an AsyncStream,
+        which has all that the model writes, also the language that some name first, as in `language English<asr_text>`.
+        """
         from edgellm.api.transcribe import Hearing, question, words_of
 
+        stream = check_flag("stream", stream)
         raw, messages = question(cast(Hearing, self), clip, prompt)
         asked: dict[str, Any] = {"temperature": 0, **options}
         if raw is not None:
-            return await AsyncStream(lambda given_up: self.stream_until(given_up, raw, **asked)).drain()
-        return words_of(await _begun(self, messages, cast(ChatKeywords, asked)).drain())
+            answer = AsyncStream(lambda given_up: self.stream_until(given_up, raw, **asked))
+            return answer if stream else await answer.drain()
+        answer = _begun(self, messages, cast(ChatKeywords, asked))
+        return answer if stream else words_of(await answer.drain())
 
 
 def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords) -> AsyncStream:

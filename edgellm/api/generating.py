@@ -181,8 +181,8 @@ class Generating(AsyncTwins, Prompting):
         a `seed` it draws them, and the answer is another of the same distribution.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
-        `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself
-        is of this form; one that is cut says so in `stop_reason`.
+        `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark, GBNF). Every answer that ends by
+        itself is of this form; one that is cut says so in `stop_reason`.
 
         Raises OptionError, SchemaError (a form that cannot be enforced), NoTokenizer (text for a model without one), ContextFull,
         NumericError, ModelClosed, and FormatError where the file was changed on disk meanwhile.

@@ -40,7 +40,7 @@ class AnyFormKeywords(SamplingKeywords, total=False):
     indent: int | None  # blanks by which JSON of `schema` is indented; None: compact
     choices: Sequence[str] | None  # the answer is one of these texts
     regex: str | None  # the answer matches this regular expression, from end to end
-    grammar: str | None  # the answer is a `start` of this grammar, in Lark's syntax
+    grammar: str | None  # the answer is a `start` of this grammar in Lark's syntax, or a `root` in GBNF
     ban: str | Iterable[str] | None  # texts that the answer does not contain, its thinking neither
     echo: bool  # log probabilities of the prompt as well: `result.prompt_logprobs`
     logprobs: int | None  # log probabilities of each token, and of so many alternatives

@@ -89,6 +89,8 @@ def test_forms(client: openai.OpenAI) -> None:
         ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
         ({"structured_outputs": {"json": {"type": "boolean"}}}, "true|false"),
         ({"grammar": 'start: "x" | "y"'}, "x|y"),
+        ({"grammar": 'root ::= "x" | "y"'}, "x|y"),
+        ({"guided_grammar": "root ::= [xy]{2}"}, "[xy]{2}"),
     ],
 )
 def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], wanted: str) -> None:
@@ -98,7 +100,7 @@ def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], 
     form = {"type": "json", "value": {"enum": ["yes"]}}  # text-generation-inference's
     assert server.ask(CHAT, {"messages": user(), "response_format": form})[1]["choices"][0]["message"]["content"] == '"yes"'
     for wrong in (
-        {"grammar": 'root ::= "x"'},
+        {"grammar": 'root ::= "x'},
         {"guided_json": "{"},
         {"guided_regex": "("},
         {**asked, "guided_regex": "a", "guided_choice": ["a"]},
