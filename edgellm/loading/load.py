@@ -235,6 +235,7 @@ def _prepare(gguf: GGUFFile, options: LoadOptions, setup: Setup, encoders: Encod
             "files": [[(found := os.stat(path)).st_size, found.st_mtime_ns] for path in files],
         }
         engine.core.cache.store = StateStore(executable, saved_bytes, identity, info.n_vocab)
+        engine.core.cache.store.read_ahead()
     return loaded
 
 

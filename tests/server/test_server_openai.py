@@ -102,6 +102,8 @@ def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], 
     for wrong in (
         {"grammar": 'root ::= "x'},
         {"guided_json": "{"},
+        {"min_tokens": 5},
+        {"stop_token_ids": [3]},
         {"guided_regex": "("},
         {**asked, "guided_regex": "a", "guided_choice": ["a"]},
     ):
@@ -112,6 +114,8 @@ def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], 
 def test_models(client: openai.OpenAI) -> None:
     assert "guide" in [model.id for model in client.models.list()]
     assert client.models.retrieve("guide").id == "guide"
+    for listed in client.models.list():  # what Mistral's client needs to read a model
+        assert listed.model_extra and listed.model_extra["type"] == "base" and listed.model_extra["capabilities"]["completion_chat"]
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(model="no-such-model", messages=user())
     assert missing.value.code == "model_not_found"

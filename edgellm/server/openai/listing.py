@@ -32,7 +32,8 @@ class Listing:
         return {
             "id": offered.name,
             "object": "model",
-            "type": "model",
+            "type": "base",  # Anthropic's clients read past it, Mistral's don't
+            "capabilities": {"completion_chat": True, **_capabilities(known)},
             "lifecycle": "active",
             "display_name": offered.name,
             "created_at": datetime.fromtimestamp(offered.modified, UTC).isoformat(),
@@ -50,3 +51,10 @@ def _known(model: Model) -> dict[str, Any]:
     tools = info.has_template and "tools" in model.template.source
     facts = {"n_ctx": model.context, "n_ctx_train": info.context_train, "thinking": thinking, "tools": tools}
     return {**facts, "vision": bool(info.vision)}
+
+
+def _capabilities(known: dict[str, Any]) -> dict[str, bool]:
+    """As Mistral's API names them; without those that need the model to be loaded where it is not."""
+    if not known:
+        return {}
+    return {"function_calling": known["tools"], "reasoning": known["thinking"] != "no", "vision": known["vision"]}
