@@ -130,6 +130,7 @@ def test_a_prompt_that_does_not_fit_names_both_numbers(client: openai.OpenAI) ->
     with pytest.raises(openai.BadRequestError) as full:
         client.chat.completions.create(messages=user("river " * 3000), **GREEDY)
     assert full.value.code == "context_length_exceeded" and "1024" in str(full.value) and "tokens" in str(full.value)
+    assert "is longer than the model's context length" in str(full.value)  # LiteLLM's ContextWindowExceededError
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(messages=user("river " * 3000), stream=True, **GREEDY)
     old = [{"role": "user", "content": "river " * 900}, {"role": "assistant", "content": "Yes."}]
