@@ -80,7 +80,8 @@ class StateStore:
     def _read_ahead(self) -> None:
         with self._loading:
             with self._lock:
-                name = next(reversed(self._all()), "")
+                parts = {each for name in self._all() for each in self._needed(name)}  # newer than what needs them
+                name = next((each for each in reversed(self._all()) if each not in parts), "")
                 size = sum(chunk.length for chunk in self._chunks.get(name, ()))
             if not name or self._closed or AHEAD * size > memory().available:
                 return

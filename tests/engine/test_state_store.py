@@ -70,6 +70,8 @@ def test_a_restart_computes_what_is_new_alone(path: Path, folder: Path) -> None:
 
 def test_the_last_state_is_read_before_a_request_asks_for_it(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(path, [*SYSTEM, 9])
+    answer(path, [*SYSTEM, 9, *range(3, 40)])  # in a file of its own that needs the first
+    assert len(saved(folder)) == 2
     with opened(path) as model:
         store = model.engine.core.cache.store
         assert store is not None
@@ -80,15 +82,15 @@ def test_the_last_state_is_read_before_a_request_asks_for_it(path: Path, folder:
 
         with monkeypatch.context() as patch:
             patch.setattr(saved_pages, "load", load)
-            found = model.generate([*SYSTEM, 9, 10], **ASKED)
-        assert found.stats.cached_tokens > len(SYSTEM) and store._ahead is None
+            found = model.generate([*SYSTEM, 9, *range(3, 40), 10], **ASKED)
+        assert found.stats.cached_tokens >= len(SYSTEM) + 38 and store._ahead is None
     monkeypatch.setattr(state_store, "AHEAD", 1 << 60)  # no memory has so much room
     with opened(path) as model:
         store = model.engine.core.cache.store
         assert store is not None
         until(lambda: not any(thread.name == "edgellm-prefixes" for thread in threading.enumerate()))
         assert store._ahead is None
-    assert found.token_ids == answer(path, [*SYSTEM, 9, 10], prefix_cache="off").token_ids
+    assert found.token_ids == answer(path, [*SYSTEM, 9, *range(3, 40), 10], prefix_cache="off").token_ids
 
 
 def test_closing_saves_the_last_answer(path: Path, folder: Path) -> None:
