@@ -217,6 +217,8 @@ class ChatBody(Sampled):
             options["think"] = think
         if extra:
             options["template_options"] = extra
+        if form is not None and form.get("type") != "text":
+            options.pop("stop", None)  # JSON ends by itself: agents send the texts that end their other answers with it
         return options
 
 
