@@ -16,7 +16,7 @@ MOST_FIELD_HEAD = 4096  # bytes
 def fields_of(body: bytes, content_type: str) -> dict[str, list[bytes]]:
     """The values of each field, in order. Raises Problem for what is no such form."""
     boundary = _parameter(f"content-type: {content_type}".encode(), "content-type", "boundary").encode("latin-1", "replace")
-    parts = (b"\r\n" + body).split(b"\r\n--" + boundary) if 0 < len(boundary) <= 200 else []
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary, MOST_FIELDS + 2) if 0 < len(boundary) <= 200 else []
     if len(parts) < 3 or parts[-1][:2] != b"--" or len(parts) > MOST_FIELDS + 2:
         raise Problem(400, f"the body is not a form of 1 to {MOST_FIELDS} fields, as its boundary cuts it.", code="invalid_form")
     fields = dict[str, list[bytes]]()

@@ -96,6 +96,7 @@ END = b"--cut--\r\n"
         (field("file", b"x").replace(b"\r\n\r\n", b"\r\n") + END, FORM, 400),
         (field("model", b"\xff") + field("file", b"x") + END, FORM, 400),
         (b"".join(field(f"f{n}", b"x") for n in range(100)) + END, FORM, 400),
+        (b"\r\n--cut" * 1_000_000, FORM, 400),
         (field("file", b"x", "x-long: " + "a" * 5000) + END, FORM, 400),
         (field("file", b"x") + END, {"content-type": "multipart/form-data"}, 400),
         (field("file", b"x") + END, {"content-type": 'multipart/form-data; boundary="'}, 400),
