@@ -137,7 +137,7 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
         except MemoryError as error:  # with force; else it is refused before
             raise NotEnoughMemory(
                 f"{path.name} with a context of {context} tokens needs more memory than the system gives "
-                f"({error or 'out of memory'}); take a smaller model or a shorter context, such as ",
+                f"({str(error) or 'out of memory'}); take a smaller model or a shorter context, such as ",
                 OptionValue("context", max(contexts.SMALLEST_CONTEXT, context // 2)),
             ) from error
         opened.pop_all()

@@ -27,7 +27,7 @@ def at_once(folder: Path, seed: int, n: int) -> Figure:
 
 
 def _writer(folder: Path, seed: int, n: int) -> tuple[list[str], list[str]]:
-    """What became of each save and read, and the faults."""
+    """The ends of all saves and reads, and the faults."""
     store, source, ends, faults, saved = SessionStore(folder), random.Random(seed), list[str](), list[str](), 0
     while saved < n:
         name, other = (f"chat-{source.randrange(NAMES)}" for _ in range(2))

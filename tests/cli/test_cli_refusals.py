@@ -93,6 +93,12 @@ def test_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "fetch it with: ollama pull x" in refused(capsys, ["pull", "ollama:x"], 3)
 
 
+@pytest.mark.parametrize("typed", ["q4km", "Q4KM", "q4_k_n", "q4-k-m"])
+def test_misspelt_types_get_suggestions(typed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean qwen3-0.6b:Q4_K_" in refused(capsys, ["pull", f"qwen3-0.6b:{typed}"], 3)
+    assert "did you mean Q4_K_" in refused(capsys, ["quantize", "guide", str(tmp_path / "out.gguf"), typed])
+
+
 def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = {"odd.nan": float("nan"), "odd.inf": float("-inf"), "odd.none": 1.5}
     path = tiny_model(tmp_path / "m.gguf", "llama", "F16", n_layers=1, metadata=odd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -277,6 +278,26 @@ def test_a_python_that_was_built_without_some_modules(missing: str, command: str
     )
     assert code is None or done.returncode == code, done.stderr
     assert said in done.stdout + done.stderr and "fault of edgellm" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS counts mappings, and processors can be chosen, on Linux only")
+@pytest.mark.parametrize("kilobytes", [200_000, 400_000, 1_000_000, None])
+@pytest.mark.parametrize("command", ["--help", "list", "run guide hi --temp 0 -n 1"])
+def test_a_machine_of_one_core_and_little_memory(kilobytes: int | None, command: str) -> None:
+    import resource
+
+    def limit() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        if kilobytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (kilobytes << 10, kilobytes << 10))
+
+    program = [sys.executable, "-c", "from edgellm.cli import main; main()", *command.split()]
+    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=limit, timeout=300)
+    if command.startswith("run") and done.returncode == 3:
+        assert kilobytes is not None and "take a smaller model" in done.stderr and "()" not in done.stderr
+    else:
+        assert done.returncode == 0 and done.stdout and "error" not in done.stderr, done.stderr
+    assert not (command.startswith("run") and kilobytes == 200_000 and done.returncode == 0)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
