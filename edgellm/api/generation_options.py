@@ -12,6 +12,7 @@ from edgellm.api.forms import FORMS
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
+from edgellm.options.choices import MAX_TRIES
 from edgellm.options.generation import LOGPROBS, MAX_TOKENS, UNLIMITED
 from edgellm.options.table import known_as
 from edgellm.sampling import Processor, SamplingKeywords
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from edgellm.api.forms.form import Form
     from edgellm.api.records import Generation
 
-MAX_TRIES = 4  # of an answer whose schema is not enforced entirely
 RETRY_TEMPERATURE = 0.7  # of a greedy answer that was wrong
 Priority = Literal["foreground", "background"]
 PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
@@ -139,6 +139,8 @@ def _check_names(sampling: Iterable[str]) -> None:
     if wrong is not None:
         import difflib  # which nobody else needs
 
+        if wrong == "n":
+            raise OptionError("n is not an option of a stream, which is one answer; generate and chat have it.")
         if (row := known_as(wrong)) is not None:
             where = "an option of load" if row.part == "loading" else "an option of chat" if row.part == "chat" else "the name here"
             raise OptionError(f"{wrong} is not an option of generation; {row.name} is {where}.")
