@@ -128,13 +128,20 @@ class Shape:
     n_dense: int = 0  # layers before the first one with experts
 
 
+class Zeros:
+    """In place of a generator of random numbers."""
+
+    def standard_normal(self, shape: int | tuple[int, ...]) -> Array:
+        return np.zeros(shape, np.float32)
+
+
 def tiny_model(
     path: str | os.PathLike[str],
     arch: str = "llama",
     quant: str = "F32",
     *,
     tokenizer: str | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     template: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Array | None] | None = None,
@@ -146,7 +153,7 @@ def tiny_model(
     `quant`: type of the matrices; rows that its blocks do not divide become Q8_0 or F16. `tokenizer`: "spm", "bpe" or
     None (ids only). `template`: chat template. `metadata`: keys that replace or join the usual ones ("{arch}" in a key
     is filled in; None drops it). `tensors`: float32 arrays that replace or join the usual ones (None drops one).
-    `controls`: more control tokens, for "bpe".
+    `controls`: more control tokens, for "bpe". `seed`: of the weights; None for zeros, which are written faster.
     `sizes`: fields of Shape; 256-element types get n_embd = n_ff = 256 and head_dim 64 unless sizes say otherwise.
     """
     asked = arch, quant, tokenizer, seed, template, metadata, tensors, tuple(controls), sizes
@@ -171,7 +178,7 @@ def _write(
     arch: str,
     quant: str,
     tokenizer: str | None,
-    seed: int,
+    seed: int | None,
     template: str | None,
     metadata: Mapping[str, Any] | None,
     tensors: Mapping[str, Array | None] | None,
@@ -191,10 +198,11 @@ def _write(
     add_tokenizer(writer, tokenizer, controls)
     if template is not None:
         writer.add_chat_template(template)
-    arrays: dict[str, Array | None] = {**_tensors(arch, shape, np.random.default_rng(seed)), **(tensors or {})}
+    rng: Any = Zeros() if seed is None else np.random.default_rng(seed)
+    arrays: dict[str, Array | None] = {**_tensors(arch, shape, rng), **(tensors or {})}
     for index, (name, array) in enumerate(arrays.items()):
         if array is not None:
-            _add_tensor(writer, name, array, quant, seed + index)
+            _add_tensor(writer, name, array, quant, None if seed is None else seed + index)
     _finish(writer)
 
 
@@ -218,7 +226,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_string(key, value)
 
 
-def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
+def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int | None) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
     if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")) or name.endswith((*FLOATS, ".bias")):
