@@ -45,7 +45,7 @@ def _cut(frames: Frames, filled: int, spec: AudioSpec) -> list[Window]:
 
 
 def _whisper(samples: Samples, spec: AudioSpec) -> tuple[Frames, int]:
-    """transformers, feature_extraction_whisper.py: filled up with silence to windows, or to whole hops."""
+    """transformers, feature_extraction_whisper.py: padded with silence to full windows, or to full hops."""
     filled = -(-len(samples) // HOP) if spec.filled_up != "nothing" else len(samples) // HOP
     multiple = {"window": spec.window * HOP, "half_minute": 30 * RATE, "hop": HOP, "nothing": 1}[spec.filled_up]
     samples = np.pad(samples, (0, -len(samples) % multiple))

@@ -80,7 +80,7 @@ def _check_time(node: Node, inputs: Inputs, graph: object) -> Faults:
 
 # --- depth_conv -------------------------------------------------------------------------------------------------------
 def depth_conv(g: Builder, x: Value, beside: Value, weight: str, *, halved: bool = False) -> Value:
-    """A convolution of each channel for itself, with zeros beyond edges; its kernel `weight`, a whole name: (n, 1, 3, 3), or
+    """A convolution of each channel for itself, with zeros beyond edges; `weight` is the full name of its kernel: (n, 1, 3, 3), or
     (n, taps) in time.
 
     `halved`: of every second patch in both directions, which are the first ones of merged squares.

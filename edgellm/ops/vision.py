@@ -85,7 +85,7 @@ def grid_embed(
 
 
 def query_embed(g: Builder, table: str, rows: int, n: int) -> Value:
-    """For queries the rows of `table` (rows, n), whose name is whole; for patches the sines and cosines of column and row."""
+    """For queries the rows of `table` (rows, n), given by its full name; for patches the sines and cosines of column and row."""
     return g.emit("grid_embed", (), n, (table,), rows=rows, resize="waves", class_at="")
 
 

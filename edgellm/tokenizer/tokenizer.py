@@ -163,7 +163,7 @@ class Tokenizer:
         return max(map(len, self._by_piece), default=0)
 
     def encode_trusted(self, text: str, trusted: Sequence[Span], *, add_special: bool = True) -> list[int]:
-        """As `encode`, where control tokens are recognised only if they lie whole within one of the `trusted` spans.
+        """As `encode`, where control tokens are recognised only if they lie entirely within one of the `trusted` spans.
 
         `trusted`: sorted, non-overlapping (start, stop) character ranges.
         """

@@ -236,7 +236,7 @@ def by_expert(x: Array, experts: Array, product: Callable[..., Array]) -> Array:
 
 
 def _by_superblock(d: Array, numbers: Array) -> Array:
-    """(rows, n / 256) f16 times (rows, n / 16) whole numbers: (rows, n / 16) f32."""
+    """(rows, n / 256) f16 times (rows, n / 16) integers: (rows, n / 16) f32."""
     return (d.astype(mx.float32)[..., None] * numbers.reshape(*d.shape, -1).astype(mx.float32)).reshape(numbers.shape)
 
 
