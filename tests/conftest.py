@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -172,19 +173,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--quick") and collection_path.stem in NOT_QUICK else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make one case of each test for `--quick`, of those that the usual run has: to leave out 13,000 later would take seconds."""
+    yield
+    if metafunc.config.getoption("--quick"):
+        calls = metafunc._calls
+        calls[:] = [call for call in calls if all(mark.name != "slow" for mark in call.marks)][:1] or calls[:1]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the first case of each test for `--quick`, of those that the usual run has, and few drawn examples."""
+    """Leave out what takes long for `--quick`, and draw few examples."""
     if not config.getoption("--quick"):
         return
-    first = dict[str, pytest.Item]()
+    kept, left_out = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        if not item.get_closest_marker("slow") and not (isinstance(item, pytest.Function) and item.originalname in LONG):
-            first.setdefault(item.nodeid.partition("[")[0], item)
-    for item in first.values():
+        long = item.get_closest_marker("slow") or (isinstance(item, pytest.Function) and item.originalname in LONG)
+        (left_out if long else kept).append(item)
+    for item in kept:
         test = item.obj if isinstance(item, pytest.Function) else None
         usual = getattr(test, "_hypothesis_internal_use_settings", None)
         if usual is not None:  # @settings of the test, which would win over a profile
             test._hypothesis_internal_use_settings = settings(usual, max_examples=min(usual.max_examples, QUICK_EXAMPLES))
-    kept = {*first.values()}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = first.values()
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
