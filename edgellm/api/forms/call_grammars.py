@@ -76,7 +76,7 @@ class CallGrammars:
             done = at + max(1, len(opener))  # it is no call of these tools
 
     def _rest(self, there: str, format: Format) -> TokenConstraint | None:
-        """What may follow of a call in a format, None where the text does not fit it."""
+        """The rest of a call that may follow in a format; None where the text does not fit it."""
         if (matcher := self._matcher(format, there)) is None:
             return None
         begun = JsonState() if format.values is None else ValueState(Values.of(*format.values, self._typed))
