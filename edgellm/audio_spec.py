@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Features = Literal["whisper", "samples"]
+Features = Literal["whisper", "gemma", "nemo", "samples"]
 RATE = 16000  # samples of a second, of all encoders
 
 
@@ -15,6 +15,8 @@ class AudioSpec:
 
     `features`:
     "whisper": log10 of a Slaney mel spectrogram, from 8 below its maximum on.
+    "gemma": log of an HTK mel spectrogram of magnitudes, whose frames end with the samples.
+    "nemo": log of a Slaney mel spectrogram after pre-emphasis, of each bin less its mean and by its deviation.
     "samples": no spectrum, a frame's samples themselves.
     """
 

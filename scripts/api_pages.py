@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import sys
 from pathlib import Path
 
 import edgellm
@@ -18,7 +18,9 @@ ANCHOR = re.compile(r'\bid="([^"]+)"')
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "api"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "api")
+    folder = parser.parse_args().folder
     if bare := undescribed():
         raise SystemExit(f"public names without a docstring: {', '.join(bare)}")
     write(folder)

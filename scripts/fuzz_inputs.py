@@ -9,6 +9,8 @@ import random
 import struct
 from typing import Any
 
+from tiny_models import CONFIG, GPT2_CONFIG
+
 NASTY: tuple[Any, ...] = (
     None,
     True,
@@ -62,22 +64,8 @@ DEEP = "lists in lists"
 
 BASE = {
     "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 128,
-    "rope_theta": 10000.0,
-    "vocab_size": 96,
-    "n_embd": 64,
-    "n_layer": 2,
-    "n_inner": 96,
-    "n_head": 4,
-    "n_positions": 128,
-    "layer_norm_epsilon": 1e-5,
+    **CONFIG,
+    **GPT2_CONFIG,
     "partial_rotary_factor": 1.0,
     "sliding_window": 8,
     "sliding_window_pattern": 6,

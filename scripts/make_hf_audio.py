@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as t
-from make_hf_vision import MROPE, TEXT, convert_projector, randomise, write_all
+from make_hf_vision import MROPE, SIGLIP, TEXT, convert_projector, randomise, write_all
 from safetensors.torch import load_file, save_file
 
 WHISPER: dict[str, Any] = {
@@ -95,6 +95,63 @@ def gemma4_unified(model: Any, samples: Any) -> tuple[Any, Any]:
     return x[0], model.get_audio_features(x, torch.ones(x.shape[:2], dtype=torch.bool)).pooler_output
 
 
+def gemma4(model: Any, samples: Any) -> tuple[Any, Any]:
+    from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
+
+    made = Gemma4AudioFeatureExtractor()([samples], sampling_rate=16000, return_tensors="pt")
+    features, mask = made.input_features, made.input_features_mask
+    found = model.get_audio_features(features, mask)
+    return features[0][mask[0]], found.pooler_output[0][found.attention_mask[0]]
+
+
+class Lfm2Audio(torch.nn.Module):
+    """LFM2-Audio's encoder, which is NeMo's FastConformer, and its adapter, with the names of its makers' checkpoints."""
+
+    RENAMED = (
+        ("encoder.subsampling.layers.", "conformer.pre_encode.conv."), ("encoder.subsampling.linear.", "conformer.pre_encode.out."),
+        ("encoder.layers.", "conformer.layers."), ("q_proj", "linear_q"), ("relative_k_proj", "linear_pos"), ("k_proj", "linear_k"),
+        ("v_proj", "linear_v"), ("o_proj", "linear_out"), ("bias_u", "pos_bias_u"), ("bias_v", "pos_bias_v"),
+        ("conv.norm", "conv.batch_norm"),
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = t.ParakeetEncoder(
+            t.ParakeetEncoderConfig(
+                hidden_size=64, num_hidden_layers=7, num_attention_heads=2, intermediate_size=96, num_mel_bins=128,
+                subsampling_conv_channels=16, scale_input=False,
+            )
+        )  # fmt: skip
+        for layer in self.encoder.layers:
+            layer.conv.norm.running_mean.normal_(0, 0.1)
+            layer.conv.norm.running_var.uniform_(0.5, 1.5)
+        linear = torch.nn.Linear
+        self.audio_adapter = torch.nn.ModuleDict(
+            {"model": torch.nn.Sequential(torch.nn.LayerNorm(64), linear(64, 80), torch.nn.GELU(), linear(80, 64))}
+        )
+
+    def save_pretrained(self, folder: Path) -> None:
+        def renamed(name: str) -> str:
+            for before, after in self.RENAMED:
+                name = name if after in name else name.replace(before, after)
+            return name
+
+        weights = {renamed(name): value.clone() for name, value in self.state_dict().items()}
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        encoder = {"d_model": 64, "n_heads": 2, "n_layers": 7, "feat_in": 128}
+        text = {"model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = {"architectures": ["Lfm2AudioForConditionalGeneration"], "encoder": encoder, "lfm": text}
+        (folder / "config.json").write_text(json.dumps(config))
+
+
+def lfm2(model: Lfm2Audio, samples: Any) -> tuple[Any, Any]:
+    made = t.ParakeetFeatureExtractor(feature_size=128)(samples, sampling_rate=16000, return_tensors="pt")
+    n = int(made.attention_mask.sum())
+    features = made.input_features[:, :n]
+    rows = model.encoder(features, attention_mask=made.attention_mask[:, :n]).last_hidden_state
+    return features[0], model.audio_adapter["model"](rows)
+
+
 def cases() -> dict[str, Callable[[], Case]]:
     qwen3_text = TEXT | {"model_type": "qwen3"}
     qwen3_audio = {
@@ -152,6 +209,19 @@ def cases() -> dict[str, Callable[[], Case]]:
             .replace("model.multi_modal_projector.linear_", "thinker.audio_tower.proj"),
             thinker=True,
         ),
+        "gemma4a": lambda: Case(
+            t.Gemma4ForConditionalGeneration(
+                t.Gemma4Config(
+                    text_config=gemma,
+                    audio_config={"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+                                  "subsampling_conv_channels": [128, 8], "output_proj_dims": 48},
+                    vision_config=SIGLIP | {"head_dim": 32, "num_key_value_heads": 2, "patch_size": 8,
+                                            "position_embedding_size": 64, "use_clipped_linears": True},
+                )
+            ),
+            gemma4,
+        ),
+        "lfm2a": lambda: Case(Lfm2Audio(), lfm2),
         "gemma4ua": lambda: Case(
             t.Gemma4UnifiedForConditionalGeneration(
                 t.Gemma4UnifiedConfig(text_config=gemma, audio_config={}, vision_config={"mm_embed_dim": 64})

@@ -138,6 +138,20 @@ def cases() -> dict[str, Callable[[], Case]]:
             sizes_of(28),
             with_grid(14),
         ),
+        "exaone4.5": lambda: Case(
+            t.Exaone4_5_ForConditionalGeneration(
+                t.Exaone4_5_Config(
+                    text_config=TEXT | {"model_type": "exaone4", "layer_types": ["full_attention"] * 2},
+                    vision_config=qwen
+                    | {"hidden_size": 64, "intermediate_size": 96, "patch_size": 14, "window_size": 112, "num_key_value_heads": 1,
+                       "fullatt_block_indexes": [1, 3], "out_hidden_size": 64},
+                    image_token_id=263,
+                )
+            ),
+            CLIP | {"min_pixels": 784, "max_pixels": 784 * 64},
+            sizes_of(28),
+            with_grid(14),
+        ),
         "qwen3vl": lambda: Case(
             t.Qwen3VLForConditionalGeneration(
                 t.Qwen3VLConfig(

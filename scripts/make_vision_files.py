@@ -30,7 +30,8 @@ class File:
         self._writer.add_bool("clip.use_gelu", keys.pop("use_gelu", True))
         self._writer.add_float32("clip.vision.attention.layer_norm_epsilon", keys.pop("eps", 1e-5))
         for key, value in keys.items():
-            self._writer.add_uint32(f"clip.vision.{key.replace('__', '.')}", value)
+            name = f"clip.vision.{key.replace('__', '.')}"
+            (self._writer.add_array if isinstance(value, list) else self._writer.add_uint32)(name, value)
         for key, colours in images.items():
             self._writer.add_array(f"clip.vision.{key}", colours)
 
@@ -148,6 +149,30 @@ def llava(folder: Path) -> None:
     file.add("mm.2", projector.linear_2)
     file.close()
     expect(folder, [(64, 64)], CLIP, lambda x: torch.tensor(rows_of(model.get_image_features(x[None]))))
+
+
+def granite(folder: Path) -> None:
+    """Granite Vision: SigLIP, whose rows of two layers lie side by side."""
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2,
+              "num_hidden_layers": 4, "image_size": 64, "patch_size": 8}  # fmt: skip
+    config = t.LlavaConfig(
+        text_config=TEXT | {"model_type": "llama"}, vision_config=vision, image_token_index=263, vision_feature_layer=[1, 3],
+        vision_feature_select_strategy="full",
+    )  # fmt: skip
+    model = t.LlavaForConditionalGeneration(config).eval().float()
+    randomise(model)
+    tower = getattr(model.model.vision_tower, "vision_model", model.model.vision_tower)
+    file = File(
+        folder, "mlp", HALF, eps=1e-6, image_size=64, patch_size=8, embedding_length=64, feed_forward_length=96, block_count=4,
+        attention__head_count=2, projection_dim=TEXT["hidden_size"], feature_layer=[1, 3],
+    )  # fmt: skip
+    file.add("v.patch_embd", tower.embeddings.patch_embedding)
+    file.add("v.position_embd", tower.embeddings.position_embedding)
+    file.blocks(tower.encoder.layers)
+    file.add("mm.0", model.model.multi_modal_projector.linear_1)
+    file.add("mm.2", model.model.multi_modal_projector.linear_2)
+    file.close()
+    expect(folder, [(64, 64)], HALF, lambda x: torch.tensor(rows_of(model.model.get_image_features(x[None]))))
 
 
 def patches_of(model: Any, x: Any) -> Any:
@@ -274,7 +299,14 @@ def minicpmv(folder: Path) -> None:
     expect(folder, [(64, 64), (48, 80), (112, 40)], HALF, rows)
 
 
-DIRECT = {"kimivl": kimivl, "llava": llava, "mobilevlm": mobilevlm, "mobilevlm2": mobilevlm2, "minicpmv": minicpmv}
+DIRECT = {
+    "kimivl": kimivl,
+    "llava": llava,
+    "granite": granite,
+    "mobilevlm": mobilevlm,
+    "mobilevlm2": mobilevlm2,
+    "minicpmv": minicpmv,
+}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@
 
 FOLDER gets a file for each thing that is typed and each width: 80/chat.txt. Cache, state and data are the newcomer's own, in
 FOLDER/home. Lines that are wider than the terminal, tracebacks and escapes in pipes are counted: with any of them it ends with 1.
+The app that somebody freezes on the second day is check_frozen.py's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,9 +135,9 @@ VISITS = (
     Visit("sessions-show", "sessions show rivers"),
     Visit("real-model", "pull smollm2-135m"),
     Visit(
-        "two-models",
+        "three-models",
         "chat smollm2-135m --temp 0",
-        ("Where is the Eiffel Tower?", "/model guide", "hello", "/model smollm2-135m", "/quit"),
+        ("Where is the Eiffel Tower?", "/model guide", "hello", "/model ~/mine.gguf", "hello", "/model smollm2-135m", "/quit"),
     ),
     Visit("long-file", GUIDE + " --context 512", ("/file ~/long.txt", "y", "/file", "/context", "what is it about?", "/quit")),
     Visit("second-list", "list"),
@@ -233,6 +235,7 @@ def main() -> int:
     asked = parser.parse_args()
     home = asked.folder.resolve() / "home"
     home.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).resolve().parent.parent / "edgellm" / "data" / "guide.gguf", home / "mine.gguf")
     (home / "long.txt").write_text("the river and the sea\n" * 2000, encoding="utf-8")
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     faults = list[str]()

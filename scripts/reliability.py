@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 sys.path[:0] = map(str, (HERE, *(TESTS / folder for folder in ("helpers", "models", "arch", "chat", "cli", "tokenizer"))))
 
-from attacks import Figure, calls, files, mapped, pictures, servers, streams, templates, texts  # noqa: E402  # after the path
+from attacks import Figure, calls, files, mapped, pictures, saves, servers, streams, templates, texts  # noqa: E402  # after the path
 
 FIGURES: dict[str, tuple[Callable[[Path, int, int], Figure], int]] = {
     "files": (files.handcrafted, 1),
@@ -37,6 +37,7 @@ FIGURES: dict[str, tuple[Callable[[Path, int, int], Figure], int]] = {
     "cut-files": (mapped.cut_while_answering, 50),
     "replaced-files": (mapped.replaced, 50),
     "threads": (calls.from_threads, 3_000),
+    "saves": (saves.at_once, 12_000),
     "projectors": (pictures.projectors, 510),
     "pictures": (pictures.pictures, 200),
 }

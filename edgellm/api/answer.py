@@ -189,12 +189,12 @@ class Answer(Request):
     def eviction(self) -> Eviction | None:
         """The tokens and messages that the model no longer sees, as far as the answer was shown."""
         tokens = max(0, self._shown - self._context) if self._positions is None else 0
-        messages, images, first = self._spec.messages, 0, tokens + self._sinks if tokens else 0
+        messages, gone, first = self._spec.messages, (0, 0), tokens + self._sinks if tokens else 0
         if tokens and self.vectors is not None:
             first, kept = self._pictures.after(first, self._sinks, self._shown - 1)
-            tokens, images = first - kept, self._pictures.gone(first, kept)
+            tokens, gone = first - kept, self._pictures.gone(first, kept)
         forgotten = messages.forgotten(first) if messages is not None else ()
-        return Eviction(tokens, forgotten, images) if tokens or forgotten else None
+        return Eviction(tokens, forgotten, *gone) if tokens or forgotten else None
 
     @functools.cached_property
     def _pictures(self) -> Pictures:
@@ -442,7 +442,7 @@ class Answer(Request):
 
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
-        evicted, forgotten, images = self.eviction() or (0, (), 0)
+        evicted, forgotten, *gone = self.eviction() or Eviction(0)
         stats = Stats(
             self.n_prompt,
             self.cached_tokens,
@@ -456,7 +456,7 @@ class Answer(Request):
             self._thought,
             self._skipped,
             self.left_out_tokens,
-            images,
+            *gone,
         )
         logprobs = tuple(self._logprobs[: len(answer)]) if self._spec.logprobs is not None else None
         check, made = self._spec.check_call, Generation if self._spec.parse is None else ParsedGeneration

@@ -1,16 +1,17 @@
-"""Generation under asyncio: each answer is computed in a thread of its own, and cancelling its task ends the computing."""
+"""Generation under asyncio: a few threads compute all answers, and cancelling a task ends its answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, cast, overload  # Any: options
 
 from edgellm.api.answer import Piece
 from edgellm.api.chat_options import AnyFormChatKeywords, ChatKeywords
 from edgellm.api.generation_options import AnyFormKeywords, GenerationKeywords, Tries
 from edgellm.api.prompting import Prompt
 from edgellm.api.records import Event, Eviction, Generation, Parsed, ParsedGeneration, PromptRead, Validates
+from edgellm.api.several import aseveral
 from edgellm.api.stream import EventMaker, Stream
 from edgellm.arguments import check_flag
 from edgellm.chat import Message
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.api.async_worker import AsyncWorker
     from edgellm.api.infill import InfillKeywords
     from edgellm.api.rounds import Rounds
+    from edgellm.chat.audio import Audio, Source
+    from edgellm.engine.engine import Engine
 
 
 Stop = Callable[[], bool]
@@ -28,6 +31,8 @@ Begin = Callable[[Stop], Stream]
 
 class _Generator(Protocol):
     """The calls that the asynchronous ones are twins of."""
+
+    def _several(self, n: object, *, stream: bool = False, run_tools: bool = False) -> tuple[int, Engine]: ...
 
     def stream_until(self, given_up: Stop, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
 
@@ -50,13 +55,34 @@ class AsyncTwins:
 
     @overload
     async def agenerate(
-        self: _Generator, prompt: Prompt, *, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+        self: _Generator,
+        prompt: Prompt,
+        *,
+        schema: type[Parsed] | Validates[Parsed],
+        n: None = None,
+        **options: Unpack[AnyFormKeywords],
     ) -> ParsedGeneration[Parsed]: ...
     @overload
-    async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation: ...
+    async def agenerate(
+        self: _Generator, prompt: Prompt, *, n: None = None, **options: Unpack[GenerationKeywords]
+    ) -> Generation: ...
+    @overload
+    async def agenerate(
+        self: _Generator, prompt: Prompt, *, n: int, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+    ) -> list[ParsedGeneration[Parsed]]: ...
+    @overload
+    async def agenerate(self: _Generator, prompt: Prompt, *, n: int, **options: Unpack[GenerationKeywords]) -> list[Generation]: ...
 
-    async def agenerate(self: _Generator, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
+    async def agenerate(
+        self: _Generator, prompt: Prompt, *, n: int | None = None, **options: Unpack[GenerationKeywords]
+    ) -> Generation | Sequence[Generation]:
         """`generate` without blocking the event loop; cancelling the task ends the computing."""
+        if n is not None:
+
+            def begun(asked: GenerationKeywords) -> AsyncStream:
+                return AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **asked))
+
+            return await aseveral(*self._several(n), begun, options)
         tries = Tries(options)
         while tries.again(
             answer := await AsyncStream(lambda given_up: self.stream_until(given_up, prompt, **tries.options)).drain()
@@ -96,12 +122,32 @@ class AsyncTwins:
         *,
         schema: type[Parsed] | Validates[Parsed],
         stream: Literal[False] = False,
+        n: None = None,
         **options: Unpack[AnyFormChatKeywords],
     ) -> ParsedGeneration[Parsed]: ...
     @overload
     async def achat(
-        self: _Generator, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+        self: _Generator,
+        messages: Sequence[Message],
+        *,
+        stream: Literal[False] = False,
+        n: None = None,
+        **options: Unpack[ChatKeywords],
     ) -> Generation: ...
+    @overload
+    async def achat(
+        self: _Generator,
+        messages: Sequence[Message],
+        *,
+        n: int,
+        schema: type[Parsed] | Validates[Parsed],
+        stream: Literal[False] = False,
+        **options: Unpack[AnyFormChatKeywords],
+    ) -> list[ParsedGeneration[Parsed]]: ...
+    @overload
+    async def achat(
+        self: _Generator, messages: Sequence[Message], *, n: int, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+    ) -> list[Generation]: ...
     @overload
     async def achat(
         self: _Generator, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]
@@ -112,12 +158,20 @@ class AsyncTwins:
     ) -> Generation | AsyncStream: ...
 
     async def achat(
-        self: _Generator, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
-    ) -> Generation | AsyncStream:
+        self: _Generator,
+        messages: Sequence[Message],
+        *,
+        stream: bool = False,
+        n: int | None = None,
+        **options: Unpack[ChatKeywords],
+    ) -> Generation | Sequence[Generation] | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
-        stream = check_flag("stream", stream)
+        stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
+        if n is not None:
+            several = self._several(n, stream=stream, run_tools=runs)
+            return await aseveral(*several, lambda asked: _begun(self, messages, asked), options)
         answer: AsyncStream
-        if check_flag("run_tools", options.get("run_tools", False)):
+        if runs:
             answer = AsyncRoundStream(lambda: self.rounds(messages, options), lambda *asked: _begun(self, *asked), options)
         else:
             answer = _begun(self, messages, options)
@@ -127,6 +181,37 @@ class AsyncTwins:
         while tries.again(found):
             found = await _begun(self, messages, tries.options).drain()
         return found
+
+    @overload
+    async def atranscribe(
+        self: _Generator,
+        clip: Source | Audio,
+        *,
+        prompt: str | None = None,
+        stream: Literal[False] = False,
+        **options: Unpack[ChatKeywords],
+    ) -> Generation: ...
+    @overload
+    async def atranscribe(
+        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, stream: Literal[True], **options: Unpack[ChatKeywords]
+    ) -> AsyncStream: ...
+
+    async def atranscribe(
+        self: _Generator, clip: Source | Audio, *, prompt: str | None = None, stream: bool = False, **options: Unpack[ChatKeywords]
+    ) -> Generation | AsyncStream:
+        """`transcribe` without blocking the event loop; cancelling the task ends the computing. With `stream=True` an AsyncStream,
+        which has all that the model writes, also the language that some name first, as in `language English<asr_text>`.
+        """
+        from edgellm.api.transcribe import Hearing, question, words_of
+
+        stream = check_flag("stream", stream)
+        raw, messages = question(cast(Hearing, self), clip, prompt)
+        asked: dict[str, Any] = {"temperature": 0, **options}
+        if raw is not None:
+            answer = AsyncStream(lambda given_up: self.stream_until(given_up, raw, **asked))
+            return answer if stream else await answer.drain()
+        answer = _begun(self, messages, cast(ChatKeywords, asked))
+        return answer if stream else words_of(await answer.drain())
 
 
 def _begun(model: _Generator, messages: Sequence[Message], options: ChatKeywords) -> AsyncStream:

@@ -40,9 +40,17 @@ class Prompt(NamedTuple):
 Encode = Callable[[Sequence[Message]], Prompt]
 
 
-def larger_context(n_tokens: int) -> OptionValue:
-    """The option for a context that holds a prompt of this length and an answer."""
-    return OptionValue("context", (n_tokens // 1024 + 2) * 1024)
+def context_for(n_tokens: int, trained: int) -> int | None:
+    """A context that holds a prompt of this length and an answer; None beyond what the model was `trained` for (0: unknown)."""
+    size = (n_tokens // 1024 + 2) * 1024
+    return size if not trained else min(size, trained) if n_tokens < trained else None
+
+
+def larger_context(n_tokens: int, trained: int) -> tuple[str | OptionValue, ...]:
+    """The end of a message on a prompt of this length: the context to load the model with, or why there is none."""
+    if (size := context_for(n_tokens, trained)) is None:
+        return (f"; the model was trained for {trained} tokens.",)
+    return ", or load the model with a larger context, such as ", OptionValue("context", size), "."
 
 
 def check_policy(policy: object) -> ContextPolicy:
@@ -118,6 +126,7 @@ def fit(
     policy: ContextPolicy,
     *,
     context: int,
+    trained: int,
     slides: bool,
     max_tokens: int | None,
     pinned: int = 0,
@@ -135,14 +144,12 @@ def fit(
     drops = policy == "drop-oldest-turns" or (policy == "ring" and scattered)
     left = list(range(len(messages)))
     if drops and len(prompt.ids) > context - room:
-        left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
+        left, prompt = _shortened(messages, encode, count, prompt, context, room, trained, fails=policy != "ring" or not slides)
     elif policy == "error" and len(prompt.ids) > context:
         raise ContextFull.of_prompt(
             f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, choose ",
             OptionValue("context_policy", "ring" if slides else "drop-oldest-turns"),
-            ", or load the model with a larger context, such as ",
-            larger_context(len(prompt.ids)),
-            ".",
+            *larger_context(len(prompt.ids), trained),
             tokens=len(prompt.ids),
             limit=context,
         )
@@ -164,6 +171,7 @@ def _shortened(
     prompt: Prompt,
     context: int,
     room: int,
+    trained: int,
     *,
     fails: bool,
 ) -> tuple[list[int], Prompt]:
@@ -187,9 +195,8 @@ def _shortened(
     if fails and len(prompt.ids) >= context:
         raise ContextFull.of_prompt(
             f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
-            f"and this model sees {context}; send a shorter one, or load the model with a larger context, such as ",
-            larger_context(len(prompt.ids)),
-            ".",
+            f"and this model sees {context}; send a shorter one",
+            *larger_context(len(prompt.ids), trained),
             tokens=len(prompt.ids),
             limit=context,
         )

@@ -14,6 +14,7 @@ from edgellm.api.generation_options import AnyFormKeywords, GenerationKeywords, 
 from edgellm.api.indenting import Indenter
 from edgellm.api.prompting import Prompt, Prompting, check_messages, encoder, prompt_of, tools_of
 from edgellm.api.records import Generation, Parsed, ParsedGeneration, Validates
+from edgellm.api.several import check_several, several
 from edgellm.api.stream import Stream
 from edgellm.arguments import check_flag
 from edgellm.backends.base import never
@@ -21,6 +22,7 @@ from edgellm.chat import Message, ThinkingSplitter, marks_of, splitter_of
 from edgellm.chat.channels import Reader
 from edgellm.chat.thinking import Free
 from edgellm.engine.conversation import SessionCache
+from edgellm.engine.engine import Engine
 from edgellm.engine.prompts import PromptVectors, Stop, TokenIds, Watch, check_pictures, check_room
 from edgellm.errors import ContextFull, OptionError, OptionValue
 from edgellm.loading.drafts import Drafts
@@ -81,9 +83,7 @@ class AnswerMaker:
             raise ContextFull.of_prompt(
                 f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, choose ",
                 OptionValue("context_policy", "ring"),
-                ", or load the model with a larger context, such as ",
-                larger_context(len(ids)),
-                ".",
+                *larger_context(len(ids), model.info.context_train),
                 tokens=len(ids),
                 limit=limit,
             )
@@ -158,14 +158,27 @@ class Generating(AsyncTwins, Prompting):
         """Raises ModelClosed, SessionError."""
         raise NotImplementedError
 
+    def _several(self, n: object, *, stream: bool = False, run_tools: bool = False) -> tuple[int, Engine]:
+        """The number of answers, and the engine that computes them. Raises OptionError, ModelClosed, SessionError."""
+        source, stream, runs = self._source(), check_flag("stream", stream), check_flag("run_tools", run_tools)
+        return check_several(n, session=source.session is not None, stream=stream, run_tools=runs), source.maker.model.engine
+
     @overload
     def generate(
-        self, prompt: Prompt, *, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+        self, prompt: Prompt, *, schema: type[Parsed] | Validates[Parsed], n: None = None, **options: Unpack[AnyFormKeywords]
     ) -> ParsedGeneration[Parsed]: ...
     @overload
-    def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation: ...
+    def generate(self, prompt: Prompt, *, n: None = None, **options: Unpack[GenerationKeywords]) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: Prompt, *, n: int, schema: type[Parsed] | Validates[Parsed], **options: Unpack[AnyFormKeywords]
+    ) -> list[ParsedGeneration[Parsed]]: ...
+    @overload
+    def generate(self, prompt: Prompt, *, n: int, **options: Unpack[GenerationKeywords]) -> list[Generation]: ...
 
-    def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
+    def generate(
+        self, prompt: Prompt, *, n: int | None = None, **options: Unpack[GenerationKeywords]
+    ) -> Generation | Sequence[Generation]:
         """Continue a prompt, and return the answer.
 
         `prompt`: text (names of control tokens in it are plain text), token ids, or a list of texts, ids and `edgellm.Image`.
@@ -183,12 +196,17 @@ class Generating(AsyncTwins, Prompting):
         a `seed` it draws them, and the answer is another of the same distribution.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
-        `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself
-        is of this form; one that is cut says so in `stop_reason`.
+        `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark, GBNF). Every answer that ends by
+        itself is of this form; one that is cut says so in `stop_reason`.
+
+        `n`: a list of so many answers, which share the prompt's computing and their steps; with a `seed`, that of answer k is
+        `seed` + 4 k (`answer.seed`).
 
         Raises OptionError, SchemaError (a form that cannot be enforced), NoTokenizer (text for a model without one), ContextFull,
         NumericError, ModelClosed, and FormatError where the file was changed on disk meanwhile.
         """
+        if n is not None:
+            return several(*self._several(n), lambda asked: self.stream(prompt, **asked), options)
         tries = Tries(options)
         while tries.again(answer := self.stream(prompt, **tries.options).drain()):
             pass
@@ -249,18 +267,35 @@ class Generating(AsyncTwins, Prompting):
         *,
         schema: type[Parsed] | Validates[Parsed],
         stream: Literal[False] = False,
+        n: None = None,
         **options: Unpack[AnyFormChatKeywords],
     ) -> ParsedGeneration[Parsed]: ...
     @overload
     def chat(
-        self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+        self, messages: Sequence[Message], *, stream: Literal[False] = False, n: None = None, **options: Unpack[ChatKeywords]
     ) -> Generation: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int,
+        schema: type[Parsed] | Validates[Parsed],
+        stream: Literal[False] = False,
+        **options: Unpack[AnyFormChatKeywords],
+    ) -> list[ParsedGeneration[Parsed]]: ...
+    @overload
+    def chat(
+        self, messages: Sequence[Message], *, n: int, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+    ) -> list[Generation]: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: bool, **options: Unpack[ChatKeywords]) -> Generation | Stream: ...
 
-    def chat(self, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]) -> Generation | Stream:
+    def chat(
+        self, messages: Sequence[Message], *, stream: bool = False, n: int | None = None, **options: Unpack[ChatKeywords]
+    ) -> Generation | Sequence[Generation] | Stream:
         """The answer to a conversation: a Generation, or with `stream=True` a Stream of pieces.
 
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one that
@@ -276,6 +311,9 @@ class Generating(AsyncTwins, Prompting):
         is the beginning of the answer, which continues it without thinking (gpt-oss and Apriel begin another one). Other options
         and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
+        if n is not None:
+            found = self._several(n, stream=stream, run_tools=options.get("run_tools", False))
+            return several(*found, lambda asked: self.chat(messages, stream=True, **asked), options)
         return self.chat_until(never, messages, stream=stream, **options)
 
     def rounds(self, messages: Sequence[Message], options: ChatKeywords) -> Rounds:
@@ -318,6 +356,7 @@ class Generating(AsyncTwins, Prompting):
             lambda text: len(model.tokenizer.encode(text)),
             asked.context_policy or source.policy,
             context=model.context,
+            trained=model.info.context_train,
             slides=model.info.slides,
             max_tokens=asked.max_tokens,
             pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0,

@@ -12,6 +12,7 @@ from edgellm.api.forms import FORMS
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
+from edgellm.options.choices import MAX_TRIES
 from edgellm.options.generation import LOGPROBS, MAX_TOKENS, UNLIMITED
 from edgellm.options.table import known_as
 from edgellm.sampling import Processor, SamplingKeywords
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from edgellm.api.forms.form import Form
     from edgellm.api.records import Generation
 
-MAX_TRIES = 4  # of an answer whose schema is not enforced entirely
 RETRY_TEMPERATURE = 0.7  # of a greedy answer that was wrong
 Priority = Literal["foreground", "background"]
 PRIORITIES: tuple[Priority, ...] = ("foreground", "background")
@@ -40,7 +40,7 @@ class AnyFormKeywords(SamplingKeywords, total=False):
     indent: int | None  # blanks by which JSON of `schema` is indented; None: compact
     choices: Sequence[str] | None  # the answer is one of these texts
     regex: str | None  # the answer matches this regular expression, from end to end
-    grammar: str | None  # the answer is a `start` of this grammar, in Lark's syntax
+    grammar: str | None  # the answer is a `start` of this grammar in Lark's syntax, or a `root` in GBNF
     ban: str | Iterable[str] | None  # texts that the answer does not contain, its thinking neither
     echo: bool  # log probabilities of the prompt as well: `result.prompt_logprobs`
     logprobs: int | None  # log probabilities of each token, and of so many alternatives
@@ -139,6 +139,8 @@ def _check_names(sampling: Iterable[str]) -> None:
     if wrong is not None:
         import difflib  # which nobody else needs
 
+        if wrong == "n":
+            raise OptionError("n is not an option of a stream, which is one answer; generate and chat have it.")
         if (row := known_as(wrong)) is not None:
             where = "an option of load" if row.part == "loading" else "an option of chat" if row.part == "chat" else "the name here"
             raise OptionError(f"{wrong} is not an option of generation; {row.name} is {where}.")

@@ -20,7 +20,7 @@ from edgellm.engine.prompts import UNWATCHED, PromptVectors, TokenIds, Watch, ch
 from edgellm.errors import AudioError, OptionError, OptionValue, TemplateError
 from edgellm.loading.encoder import Encoded, Rows, RowsOfClip
 from edgellm.loading.loaded import LoadedModel
-from edgellm.memory.pictures import MORE
+from edgellm.memory.pictures import CLIP, MORE
 from edgellm.ops._spec import Given
 
 MOST_ROWS = 16384  # of an image
@@ -201,9 +201,13 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
         places.append(np.repeat(np.arange(at, at + len(found))[:, None], 3, axis=1))
         at += len(found)
 
+    def add_mark(text: str) -> None:
+        if model.info.has_tokenizer:  # else the ids around a picture are the caller's
+            add_text(TextRun(text, ((0, len(text)),)))
+
     def flush() -> None:
         nonlocal pending
-        if pending.text or not ids:
+        if pending.text or (not ids and model.info.has_tokenizer):
             first = not ids
             found = model.tokenizer.encode_trusted(pending.text, pending.trusted, add_special=first)
             bos = model.tokenizer.bos_id
@@ -220,16 +224,15 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
             add_ids(run)
         else:
             if run.is_image:
-                name = _numbered(model, images_before)
+                add_mark(_numbered(model, images_before))
                 images_before += 1
-                add_text(TextRun(name, ((0, len(name)),)))
             last = max(number for number, piece in enumerate(run.pieces) if not isinstance(piece, str))
             for number, piece in enumerate(run.pieces):
                 if isinstance(piece, str):
-                    add_text(TextRun(piece, ((0, len(piece)),)))
+                    add_mark(piece)
                     continue
                 flush()
-                ids.append(_names(run.fingerprint, number, len(piece.rows), more=number < last))
+                ids.append(_names(run, number, len(piece.rows), more=number < last))
                 rows.append(np.pad(piece.rows, ((0, 0), (0, model.encoders.width - piece.rows.shape[1]))))
                 if isinstance(piece, RowsOfClip):
                     places.append(np.repeat(np.arange(at, at + len(piece.rows))[:, None], 3, axis=1))
@@ -240,7 +243,7 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
                 places.append(np.stack([np.full_like(y, at), at + y, at + x], axis=1))
                 at += max(piece.grid)
     flush()
-    joined = np.concatenate(ids)
+    joined = np.concatenate(ids) if ids else np.zeros(0, np.int32)
     if not len(joined):
         raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
     if not rows:
@@ -254,11 +257,11 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
     return joined, PromptVectors(Given(which, np.concatenate(rows), coordinates, numbers), at - len(joined))
 
 
-def _names(fingerprint: bytes, piece: int, n: int, *, more: bool) -> TokenIds:
-    """Negative numbers for the rows of an image, by which prefixes of conversations are compared: 30 bits of a hash for each, and
-    the bit that says that it isn't the last of its picture. `more`: the picture has further images.
+def _names(run: Encoded, piece: int, n: int, *, more: bool) -> TokenIds:
+    """Negative numbers for the rows of an image or clip, by which prefixes of conversations are compared: 29 bits of a hash for
+    each, and the bits of memory/pictures.py. `more`: the picture has further images.
     """
-    digest = hashlib.shake_256(fingerprint + piece.to_bytes(4, "little") + n.to_bytes(4, "little")).digest(4 * n)
-    numbers = (np.frombuffer(digest, np.uint32) & 0x7FFFFFFE).astype(np.int64) | MORE
+    digest = hashlib.shake_256(run.fingerprint + piece.to_bytes(4, "little") + n.to_bytes(4, "little")).digest(4 * n)
+    numbers = (np.frombuffer(digest, np.uint32) & 0x7FFFFFFC).astype(np.int64) | MORE | (0 if run.is_image else CLIP)
     numbers[-1] &= -1 if more else ~MORE
     return (-1 - numbers).astype(np.int32)

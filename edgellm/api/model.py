@@ -387,6 +387,14 @@ class Session(Generating):
             conversation = self._cache.conversation or Conversation.empty(executable)
             saved_session.save(path, conversation, model.facts(self._cache.adapters), sync=sync)
 
+    def truncate(self, ids: Sequence[int]) -> None:
+        """Forget all tokens but those that it shares with the beginning of `ids`, such as `model.chat_prompt(messages)` after a
+        message was taken back. Raises SessionError, ModelClosed.
+        """
+        with self._opened().engine.alone():
+            if (kept := self._cache.conversation) is not None:
+                kept.truncate(kept.sequence.useful(np.asarray(ids, np.int32), last=True))
+
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""
         if not self._closed:

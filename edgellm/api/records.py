@@ -32,12 +32,13 @@ class PromptRead(NamedTuple):
 class Eviction(NamedTuple):
     """Tokens that the model no longer sees, and the numbers of the messages that went with them or were left out.
 
-    `images`: pictures of the prompt that are no longer seen; one is evicted as a whole.
+    `images`, `clips`: pictures and audio clips of the prompt that are no longer seen; each is evicted as a whole.
     """
 
     tokens: int
     messages: tuple[int, ...] = ()
     images: int = 0
+    clips: int = 0
 
 
 class Event(NamedTuple):
@@ -77,6 +78,7 @@ class Stats:
     skipped_tokens: int = 0  # of the prompt: far beyond the context, so that nothing depends on them; not computed
     left_out_tokens: int = 0  # of what `infill` was given: files, prefix and suffix that did not fit, and are not in the prompt
     forgotten_images: int = 0  # of the prompt: no longer seen by the model, evicted as a whole
+    forgotten_clips: int = 0  # the same of audio
 
     @property
     def computed_prompt_tokens(self) -> int:

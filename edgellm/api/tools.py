@@ -68,12 +68,16 @@ class Toolbox:
         return frozenset(token for text in self.format.markers if (token := tokenizer.token_id(text)) is not None)
 
     def grammars(self, mark: Mark) -> dict[str, str]:
-        """The grammars of blocks of calls, by the format's name. Raises SchemaError."""
-        tools = self.allowed or self.tools
-        found = {format.name: call_grammar(format, tools, mark, once=self.once) for format in ways(self.format, plain(tools))}
+        """The grammars of blocks of calls in the family's format and as JSON, by the format's name. Raises SchemaError."""
+        usual = [format for format in ways(self.format, plain(self.allowed or self.tools)) if format.detects or format.forms]
+        found = {format.name: self.grammar(format, mark) for format in usual}
         for grammar in found.values():
             check_grammar(grammar, "tools")
         return found
+
+    def grammar(self, format: Format, mark: Mark) -> str:
+        """The grammar of blocks of calls in a format. Raises SchemaError."""
+        return call_grammar(format, self.allowed or self.tools, mark, once=self.once)
 
     def first_call(self, mark: Mark) -> Form:
         """A call with which the text begins. Raises SchemaError."""

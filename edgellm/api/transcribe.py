@@ -41,6 +41,23 @@ class Hearing(Protocol):
 
 def transcribe(model: Hearing, clip: Source | Audio, prompt: str | None, options: dict[str, Any]) -> Generation:
     """See `Model.transcribe`."""
+    options = {"temperature": 0} | options
+    raw, messages = question(model, clip, prompt)
+    if raw is not None:
+        return cast("Generation", model.generate(raw, **options))
+    return words_of(cast("Generation", model.chat(messages, **options)))
+
+
+def words_of(answer: Generation) -> Generation:
+    """An answer to messages without what stands before the words."""
+    return replace(answer, text=answer.text.rpartition(MARK)[2].strip())
+
+
+def question(model: Hearing, clip: Source | Audio, prompt: str | None) -> tuple[list[int | Audio] | None, list[dict[str, Any]]]:
+    """The prompt that asks for the words of a clip where the model takes it without a chat template, and else the messages that do.
+
+    Raises OptionError.
+    """
     encoder = model._loaded.encoders.audio
     if encoder is None:
         raise OptionError(
@@ -49,19 +66,17 @@ def transcribe(model: Hearing, clip: Source | Audio, prompt: str | None, options
             OptionValue("mmproj", "FILE"),
             ".",
         )
-    options = {"temperature": 0} | options
     heard = clip if isinstance(clip, Audio) else Audio(clip)
     if prompt is None and encoder.spec.raw_prompt is not None:
         before, after = (model.tokenize(text, add_special=False, parse_special=True) for text in encoder.spec.raw_prompt)
         bos = model.tokenizer.bos_id
         first = [] if bos is None else [bos]
-        return cast("Generation", model.generate([*first, *before, heard, *after], **options))
+        return [*first, *before, heard, *after], []
     parts: list[dict[str, Any]] = [{"type": "audio", "audio": heard}]
     asked = _prompt(encoder.spec, model.tokenize) if prompt is None else prompt
     if asked:
         parts.append({"type": "text", "text": asked})
-    answer = cast("Generation", model.chat([{"role": "user", "content": parts}], **options))
-    return replace(answer, text=answer.text.rpartition(MARK)[2].strip())
+    return None, [{"role": "user", "content": parts}]
 
 
 def _prompt(spec: AudioSpec, tokenize: Callable[..., list[int]]) -> str:

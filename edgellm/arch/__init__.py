@@ -42,9 +42,15 @@ class Architecture(Protocol):
         ...
 
 
+_NAMES = list[str]()  # filled by `names`, unless the folder cannot be listed
+
+
 def names() -> list[str]:
     """All architectures that can be run."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg and not module.name.startswith("_"))
+    if not _NAMES:
+        modules = pkgutil.iter_modules(__path__)
+        _NAMES.extend(sorted(module.name for module in modules if not module.ispkg and not module.name.startswith("_")))
+    return _NAMES
 
 
 def _refused(file: str | os.PathLike[str]) -> list[str]:

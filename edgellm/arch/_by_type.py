@@ -8,11 +8,13 @@ from types import ModuleType
 
 from edgellm.errors import Unsupported
 
+NAMES = {"qwen2_5vl_merger": "qwen2.5vl_merger", "qwen2_5o": "qwen2.5o"}  # of files, whose names have no points
+
 
 def types_of(package: ModuleType) -> list[str]:
     """The projector types of a folder's files."""
     files = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
-    return sorted(file.replace("_5", ".5") for file in files)
+    return sorted(NAMES.get(file, file) for file in files)
 
 
 def encoder_of(package: ModuleType, kind: str, *, file: str, field: str, medium: str = "") -> ModuleType:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,8 @@ def sweep() -> None:
 
 def _name(file: Path, name: str | None) -> str:
     stem = re.sub(r"-00001-of-\d{5}$", "", file.stem)
-    called = name or re.sub(r"[^a-z0-9.-]+", "-", stem.lower()).strip("-.")
+    plain = unicodedata.normalize("NFKD", stem.lower()).encode("ascii", "ignore").decode()  # letters without their accents
+    called = name or re.sub(r"[^a-z0-9.-]+", "-", plain).strip("-.")
     if not NAME.fullmatch(called) or ".." in called:
         raise OptionError(f"{called!r} cannot be a name: give one of lower case letters, digits, dots and dashes")
     if called in entries():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import stat
@@ -236,7 +237,11 @@ def kind(path: str | Path) -> str:
         mode = os.stat(os.path.expanduser(path)).st_mode
     except PermissionError:
         return "not readable for you"
-    except (OSError, ValueError):
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a symbolic link that points to itself"
+        return "a broken symbolic link" if os.path.islink(os.path.expanduser(path)) else ""
+    except ValueError:
         return ""
     if stat.S_ISREG(mode):
         return "file"

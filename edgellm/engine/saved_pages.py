@@ -60,7 +60,7 @@ class _Collected:
 def save(path: Path, conversation: Conversation, facts: dict[str, Any], known: Mapping[str, Chunk]) -> list[Chunk]:
     """Write a conversation, but for the chunks that other files of the folder have, `known` by their digests. Returns all chunks.
 
-    The file is whole under its name or not there. A power failure may damage it, which is found when it is read. Raises what
+    The file is complete under its name, or absent. A power failure may damage it, which is found when it is read. Raises what
     `saved_session.save` raises.
     """
     sequence, collected = conversation.sequence, _Collected()

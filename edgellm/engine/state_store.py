@@ -18,6 +18,7 @@ from typing import Any  # Any: values of JSON
 import numpy as np
 
 from edgellm.backends.base import Executable
+from edgellm.catalogue.machine import memory
 from edgellm.engine import saved_pages
 from edgellm.engine.conversation import Conversation
 from edgellm.engine.prompts import TokenIds
@@ -35,6 +36,8 @@ MOST_PARTS = 16  # other files that one needs; then it is written without them
 SPARE = 2  # a file is written only where the disk has so many times its length
 UNPROVEN = 30.0  # seconds
 CLOSING = 1.0  # seconds that closing waits for what is still to be saved
+LAST = 16  # tokens: when closing, fewer are not worth a file, which has the new pages alone
+AHEAD = 4  # the state that was used last is read ahead where so many of its size are free
 SUFFIX = ".state"
 
 
@@ -58,6 +61,7 @@ class StateStore:
         self._saved: OrderedDict[str, Sequence] | None = None  # by file name, the least recently used first; None: not looked yet
         self._chunks = dict[str, list[Chunk]]()  # by file name
         self._recalled = weakref.WeakValueDictionary[str, Conversation]()
+        self._ahead: Conversation | None = None  # read before a request asks for it
         self._waiting: Conversation | None = None  # to be written next
         self._writer: threading.Thread | None = None
         self._unproven = -UNPROVEN  # when the last one was saved that no request had used again
@@ -69,6 +73,23 @@ class StateStore:
         with self._lock:
             return self._best(ids, kept)[1]
 
+    def read_ahead(self) -> None:
+        """Read the state that was used last, in a thread: the first request after a restart mostly continues it."""
+        threading.Thread(target=self._read_ahead, name="edgellm-prefixes", daemon=True).start()
+
+    def _read_ahead(self) -> None:
+        with self._loading:
+            with self._lock:
+                parts = {each for name in self._all() for each in self._needed(name)}  # newer than what needs them
+                name = next((each for each in reversed(self._all()) if each not in parts), "")
+                size = sum(chunk.length for chunk in self._chunks.get(name, ()))
+            if not name or self._closed or AHEAD * size > memory().available:
+                return
+            with contextlib.suppress(SessionError, MemoryError):  # a request that needs it deals with these
+                self._ahead = self._recalled[name] = saved_pages.load(
+                    self._folder / name, self._executable, self._facts, self._n_vocab
+                )
+
     def recall(self, ids: TokenIds, kept: int | None) -> Conversation | None:
         """The conversation that has most of the first tokens. Damaged files are deleted."""
         with self._loading:
@@ -78,6 +99,7 @@ class StateStore:
                     known = self._recalled.get(name)
                 if not length:
                     return None
+                self._ahead = None  # `known` keeps it where it is the one
                 if known is not None and known.useful(ids, kept) >= length:
                     return known
                 try:
@@ -186,11 +208,12 @@ class StateStore:
         """Save what is not saved yet, the newest first, as far as that takes `CLOSING` seconds at most."""
         until = time.monotonic() + CLOSING
         for conversation in sorted(idle, key=lambda one: -one.used):
-            if time.monotonic() < until and self._new(conversation) >= LEAST:
+            if time.monotonic() < until and self._new(conversation) >= LAST:
                 self._write_next(conversation)
             while (writer := self._writer) is not None and time.monotonic() < until:
                 writer.join(0.01)
-        self._closed = True
+        with self._loading:
+            self._closed, self._ahead = True, None
 
     def _write_all(self) -> None:
         while True:
@@ -212,6 +235,7 @@ class StateStore:
         needed = conversation.state.nbytes
         if not is_private(self._folder) or needed > self._budget or SPARE * needed > shutil.disk_usage(self._folder).free:
             return
+        self._ahead = None
         sequence = conversation.sequence
         name = f"{self._stem}-{hashlib.sha256(sequence.ids.tobytes()).hexdigest()[:16]}{SUFFIX}"
         chunks = saved_pages.save(self._folder / name, conversation, self._facts, self._shareable(sequence, name))

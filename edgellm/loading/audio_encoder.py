@@ -16,6 +16,7 @@ from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfCl
 from edgellm.ops._spec import Patches
 
 ROWS_OF_STEP = 4096  # of convolutions, which need no neighbours any more
+CONVOLUTIONS = 0.3  # their share of the work, about
 HALO = 2  # frames of silence that convolutions see behind a clip
 
 
@@ -56,13 +57,17 @@ class AudioEncoder(MediaEncoder):
                 break
             x = self._chunk(window.frames[first : first + chunk], filled)
             for number in range(with_layers):
-                x = self._convolved(number, x, stop)
-            rows, _ = self._stages[with_layers].read(x)
+
+                def convolved(share: float, before: float = first, number: int = number) -> None:
+                    done = before + chunk * (number + share) / with_layers
+                    advanced(CONVOLUTIONS * min(done / len(window.frames), 1.0))
+
+                x = self._convolved(number, x, stop, convolved)
+            rows = self._stages[with_layers].read(x)
             for stage in self._stages[: with_layers + 1]:
                 filled = stage.count(filled)
             parts.append(rows[:filled])
             places += range(filled)
-            advanced(0.3 * first / len(window.frames))
         x = np.concatenate(parts)
         n, merged = len(x), self._stages[with_layers].merged
         if n < merged:  # of a last window of a frame or two
@@ -71,7 +76,7 @@ class AudioEncoder(MediaEncoder):
             with_layers,
             [patches(x, np.array(places), np.arange(n // merged) * merged)],
             stop,
-            lambda done: advanced(0.3 + 0.7 * done / n),
+            lambda done: advanced(CONVOLUTIONS + (1 - CONVOLUTIONS) * done / n),
         )[0]
         for number in range(with_layers + 1, len(self._stages)):
             found = self._convolved(number, found[:, None], stop)[:, 0]
@@ -86,11 +91,20 @@ class AudioEncoder(MediaEncoder):
             frames = np.pad(frames, ((0, self.spec.chunk - len(frames)), (0, 0)))
         return frames[:, None] if self._stages[0].taps[1] == 1 else frames[:, :, None]
 
-    def _convolved(self, number: int, x: Rows, stop: Stop) -> Rows:
-        """The values (n, bins, channels) that a stage without layers makes of others."""
-        rows, bins = self._stages[number].read(x)
-        parts = np.split(rows, range(ROWS_OF_STEP, len(rows), ROWS_OF_STEP))
-        found = self.run(number, [patches(part, np.zeros(len(part), np.int64), np.arange(len(part))) for part in parts], stop)
+    def _convolved(self, number: int, x: Rows, stop: Stop, advanced: Callable[[float], None] = lambda share: None) -> Rows:
+        """The values (n, bins, channels) that a stage without layers makes of others. `advanced` is called with the share done."""
+        stage, found = self._stages[number], list[Rows]()
+        views = stage.views(x)
+        bins = views.shape[1]
+        frames = max(ROWS_OF_STEP // bins, 1)
+        for first in range(0, len(views), frames):
+            rows = stage.rows(views[first : first + frames])
+            if stage.depth:
+                kernel, bias = (self._weights[f"{stage.depth}.{part}"].array().astype(np.float32) for part in ("weight", "bias"))
+                taps = rows.reshape(len(rows), len(kernel), -1)
+                rows = np.einsum("nct,ct->nc", taps, kernel.reshape(len(kernel), -1), optimize=True) + bias.reshape(-1)
+            found += self.run(number, [patches(rows, np.zeros(len(rows), np.int64), np.arange(len(rows)))], stop)
+            advanced(min((first + frames) / len(views), 1.0))
         return np.concatenate(found).reshape(-1, bins, found[0].shape[1])
 
 

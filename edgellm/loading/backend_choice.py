@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from edgellm.backends import ACCELERATOR, BACKENDS, find
 from edgellm.backends.base import Backend, BackendNeed, BackendOptions
@@ -36,8 +37,13 @@ def kv_types(backend: str, asked: str | None) -> tuple[str, ...]:
     return (asked,)
 
 
-def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, kv_type: str) -> Place:
-    """The back end for a model. Nothing of an accelerator is imported but where it belongs, or on request."""
+def place(
+    backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, kv_type: str, beside: Callable[[Backend], int]
+) -> Place:
+    """The back end for a model. Nothing of an accelerator is imported but where it belongs, or on request.
+
+    `beside`: bytes of what runs beside the model on a back end, such as an image encoder.
+    """
     if backend != "auto":
         return Place(find(backend))
     cpu = find("cpu")
@@ -50,6 +56,7 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     layout = contexts.plan(graph, context, sinks, ACCELERATOR)
     try:
         needed = ACCELERATOR.need(graph, gguf, layout, BackendOptions(kv_type))
+        needed = replace(needed, work=needed.work + beside(ACCELERATOR))
     except (Unsupported, BackendError) as error:
         reason = str(error).removeprefix(f"{gguf.path}: ").rpartition(";")[0]  # without what to do
         return Place(cpu, f"running on the CPU: MLX cannot run this model ({reason})")

@@ -18,7 +18,7 @@ from edgellm.engine.prompts import PatchProgress, Stop, Watch
 from edgellm.errors import EdgeError, ModelClosed, NumericError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph, KVSpec
-from edgellm.memory.layout import RING_MULTIPLE, MemoryLayout, plan_patches
+from edgellm.memory.layout import RING_MULTIPLE, MemoryClass, MemoryLayout, plan_patches
 from edgellm.ops._spec import Patches
 from edgellm.passes import optimise_encoder
 from edgellm.weights import WeightStore
@@ -118,7 +118,7 @@ class EncoderGraph:
         firsts = np.cumsum([0, *(len(one.places) for one in step)]).tolist()
         starts = _starts(step)
         spans = tuple(
-            np.concatenate([_spans(one, start, windowed=memory.chunked) for one, start in zip(step, starts, strict=True)])
+            np.concatenate([_spans(one, start, memory) for one, start in zip(step, starts, strict=True)])
             for memory in executable.layout.classes
         )
         segments = tuple(Segment(state, first, len(one.places)) for first, one in zip(firsts, step, strict=False))
@@ -245,13 +245,16 @@ def _slots(step: Sequence[Patches]) -> int:
     return _starts(step)[-1] + len(step[-1].places)
 
 
-def _spans(image: Patches, start: int, *, windowed: bool) -> npt.NDArray[np.int32]:
-    """Spans (T, 4) of patches that see their window or the whole image; see backends.base.StepBatch."""
+def _spans(image: Patches, start: int, memory: MemoryClass) -> npt.NDArray[np.int32]:
+    """Spans (T, 4) of patches that see their window, the whole image, or those before them; see backends.base.StepBatch."""
     n = len(image.places)
     spans = np.zeros((n, 4), np.int32)
     spans[:, 0] = start + np.arange(n)
     spans[:, 2], spans[:, 3] = start, n - image.queries
-    if windowed:
+    if memory.causal:
+        spans[:, 3] = np.minimum(np.arange(n) + 1, memory.window)
+        spans[:, 2] = start + np.arange(n) + 1 - spans[:, 3]
+    if memory.chunked:
         firsts = np.flatnonzero(np.diff(image.windows, prepend=-1))
         lengths = np.diff(firsts, append=n)
         spans[:, 2], spans[:, 3] = start + np.repeat(firsts, lengths), np.repeat(lengths, lengths)

@@ -36,11 +36,6 @@ class Need:
     def total(self) -> int:
         return self.weights + self.kv + self.work + self.base + self.projector
 
-    @property
-    def allocated(self) -> int:
-        """The part that is not the model's file."""
-        return self.kv + self.work + self.base
-
 
 def need(
     backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions, *, copied: bool = False

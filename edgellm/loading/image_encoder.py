@@ -9,7 +9,7 @@ import numpy as np
 
 from edgellm.arch.vision import load_encoder
 from edgellm.backends import find
-from edgellm.backends.base import BackendOptions
+from edgellm.backends.base import Backend, BackendOptions
 from edgellm.chat import images
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import UNWATCHED, PatchProgress, Stop, Watch
@@ -78,12 +78,14 @@ class ImageEncoder(MediaEncoder):
         return self._weights[name].array().astype(np.float32).reshape(1, -1)
 
 
-def memory_of(path: str | os.PathLike[str], threads: int | None = None) -> int:
-    """Bytes of a projector and of its work for a picture of 1024 x 768. Raises the FormatErrors, BackendError."""
+def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend: Backend | None = None) -> int:
+    """Bytes of a projector and of its work for a picture of 1024 x 768 on a back end, the CPU where none is given.
+
+    Raises the FormatErrors, BackendError.
+    """
     with open_model(path) as gguf:
         _, graph, spec = load_encoder(gguf)
         graph = optimise_encoder(graph)
         tiles = images.tiles(np.zeros((768, 1024, 3), np.uint8), spec)
         layout = layout_of(graph, *largest_step([images.patches(image, spec) for image in tiles.images]))
-        needed = find("cpu").need(graph, gguf, layout, BackendOptions("f32", threads))
-        return needed.weights + needed.kv + needed.work
+        return (backend or find("cpu")).need(graph, gguf, layout, BackendOptions("f32", threads)).total

@@ -6,13 +6,14 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from edgellm.arch import embeds, find, load_graph, rope_axes
 from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.arguments import bytes_of, check_flag, check_path, check_progress
-from edgellm.backends.base import BackendOptions, Executable, Progress
+from edgellm.backends.base import Backend, BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
@@ -136,7 +137,7 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
         except MemoryError as error:  # with force; else it is refused before
             raise NotEnoughMemory(
                 f"{path.name} with a context of {context} tokens needs more memory than the system gives "
-                f"({error or 'out of memory'}); take a smaller model or a shorter context, such as ",
+                f"({str(error) or 'out of memory'}); take a smaller model or a shorter context, such as ",
                 OptionValue("context", max(contexts.SMALLEST_CONTEXT, context // 2)),
             ) from error
         opened.pop_all()
@@ -165,7 +166,8 @@ def _setup(gguf: GGUFFile, options: LoadOptions, encoders: Encoders, context: in
             )
         graph = with_images(graph, levels, rope_axes(gguf))
     copied, parallel = not options.mmap, options.parallel
-    place = backend_choice.place(options.backend, gguf, graph, context, options.sinks, kv_type)
+    beside = partial(_of_encoders, encoders, options.threads)
+    place = backend_choice.place(options.backend, gguf, graph, context, options.sinks, kv_type, beside)
     weight_memory.check(place.backend, copied=copied, locked=options.mlock)
     layout = _memory(graph, place, context, kv_type, keys.context_length, options)
     if encoders.image is not None and encoders.image.spec.both_ways:  # so that logits can be those of a whole image
@@ -178,18 +180,19 @@ def _setup(gguf: GGUFFile, options: LoadOptions, encoders: Encoders, context: in
     ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv + encoders.file_bytes, copied=copied)
     if not (options.force or ample):
         needed = estimate.need(place.backend, gguf, optimised, layout, backend_options, copied=copied)
-        needed = replace(needed, projector=_of_encoders(encoders, options.threads))
+        needed = replace(needed, projector=_of_encoders(encoders, options.threads, place.backend))
         estimate.check(needed, context, gguf.path)
     return Setup(keys, optimised, graph, place, layout, backend_options, context, kv_type)
 
 
-def _of_encoders(encoders: Encoders, threads: int | None) -> int:
-    """Bytes of the projector files, and of the work for a picture."""
+def _of_encoders(encoders: Encoders, threads: int | None, backend: Backend) -> int:
+    """Bytes of the projector files, and of the work for a picture, on a back end."""
     if encoders.image is None:
         return encoders.file_bytes
     from edgellm.loading.image_encoder import memory_of
 
-    return max(memory_of(encoders.image.path, threads), encoders.image.file_bytes) + encoders.file_bytes - encoders.image.file_bytes
+    image = encoders.image
+    return max(memory_of(image.path, threads, backend), image.file_bytes) + encoders.file_bytes - image.file_bytes
 
 
 def _prepare(gguf: GGUFFile, options: LoadOptions, setup: Setup, encoders: Encoders, notes: str, opened: ExitStack) -> LoadedModel:
@@ -232,6 +235,7 @@ def _prepare(gguf: GGUFFile, options: LoadOptions, setup: Setup, encoders: Encod
             "files": [[(found := os.stat(path)).st_size, found.st_mtime_ns] for path in files],
         }
         engine.core.cache.store = StateStore(executable, saved_bytes, identity, info.n_vocab)
+        engine.core.cache.store.read_ahead()
     return loaded
 
 

@@ -55,7 +55,7 @@ class MemoryLayout:
     layers: tuple[StateSpec, ...]  # by number of the state
     rolling: int = 0
     snapshots: int = 0
-    documents: bool = False  # steps carry whole texts that nothing outlives: layers share slots by turns
+    documents: bool = False  # each step carries complete texts, and no state outlives it: layers take turns at the same slots
     outputs: int = 0  # rows that leave a step, where they may be more than those of wanted logits
 
     @property
@@ -130,7 +130,7 @@ def plan_patches(layers: Sequence[KVSpec], *, patches: int, rows: int) -> Memory
     classes: list[MemoryClass] = []
     layer_class = []
     for layer in layers:
-        wanted = MemoryClass(0, 2 * slots, slots, causal=False, chunked=layer.chunked)
+        wanted = MemoryClass(0, layer.window or 2 * slots, slots, layer.causal, chunked=layer.chunked)
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))

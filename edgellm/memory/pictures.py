@@ -1,4 +1,4 @@
-"""The places of pictures among a conversation's tokens: their ids say where each ends, so that one is evicted as a whole."""
+"""The places of pictures and clips among tokens: their ids say where each ends, so that one is evicted as a whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int32]
 MORE = 1  # the bit of a row's number that says that the picture goes on after it, in the next row of an image
+CLIP = 2  # the bit that says that it is of an audio clip
 
 
 class Extent(NamedTuple):
@@ -16,6 +17,7 @@ class Extent(NamedTuple):
 
     start: int
     end: int
+    clip: bool = False
 
 
 class Pictures:
@@ -37,12 +39,13 @@ class Pictures:
     def extend(self, ids: Ids, at: int) -> None:
         """Add tokens (n,), of which the first is number `at`."""
         rows = np.flatnonzero(ids < 0)
-        last = (-1 - ids[rows]) & MORE == 0
-        for row, ends in zip((rows + at).tolist(), last.tolist(), strict=True):
+        numbers = -1 - ids[rows]
+        last, clips = numbers & MORE == 0, numbers & CLIP != 0
+        for row, ends, clip in zip((rows + at).tolist(), last.tolist(), clips.tolist(), strict=True):
             start = row if self.open is None else self.open
             self.open = None if ends else start
             if ends:
-                self.extents.append(Extent(start, row + 1))
+                self.extents.append(Extent(start, row + 1, clip))
 
     def truncate(self, length: int) -> None:
         """Forget the tokens from `length` on."""
@@ -56,7 +59,7 @@ class Pictures:
         """The oldest token after the `kept` first ones that the token `newest` sees, and how many of those it sees, where without
         pictures these were `first` and `kept`. A picture that is not complete by then is seen in parts.
         """
-        for start, end in self.extents:
+        for start, end, _ in self.extents:
             if start >= first or end > newest:
                 break
             if start < kept < end and first > kept:
@@ -65,6 +68,7 @@ class Pictures:
                 first = end
         return first, kept
 
-    def gone(self, first: int, kept: int) -> int:
-        """The number of pictures that lie outside the `kept` first tokens and those from `first` on."""
-        return sum(end > kept and start < first for start, end in self.extents)
+    def gone(self, first: int, kept: int) -> tuple[int, int]:
+        """The numbers of pictures and of clips that lie outside the `kept` first tokens and those from `first` on."""
+        clips = [extent.clip for extent in self.extents if extent.end > kept and extent.start < first]
+        return len(clips) - sum(clips), sum(clips)

@@ -26,7 +26,7 @@ class GraphError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WeightUse:
-    """A weight that a node needs. `role`: a matrix is multiplied with whole, of a table single rows are looked up;
+    """A weight that a node needs. `role`: all of a matrix is multiplied, single rows of a table are looked up;
     experts and heads are a matrix for each. A transposed matrix has a column for each output.
 
     `active`: the part of its bytes that computing one token reads, on average.

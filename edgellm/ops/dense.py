@@ -140,21 +140,21 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
     return x * np.float32(number(node, "value"))
 
 
-def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False, of_weight: bool = False) -> Value:
-    """x times the weight `name`, which has a number for each column; `one`: a single number for all.
+def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False, of_weight: bool = False, heads: int = 1) -> Value:
+    """x times the weight `name`, which has a number for each column, of each of `heads` pieces; `one`: a single number for all.
 
     `of_weight`: they are a part of the matrix that gave the product x, or whose products x weighs, as NVFP4's are. What adapters
     add to that product is not multiplied by them.
     """
-    return g.emit("scaled_by", (x,), g.n(x), (name,), one=one, of_weight=of_weight)
+    return g.emit("scaled_by", (x,), g.n(x), (name,), one=one, of_weight=of_weight, heads=heads)
 
 
 def _scaled_by_weights(node: Node, inputs: Inputs) -> Uses:
-    return vectors(node.weights, 1 if node.attrs["one"] else node.n)
+    return vectors(node.weights, 1 if node.attrs["one"] else node.n // integer(node, "heads"))
 
 
 def _scaled_by(run: Run, node: Node, x: Array) -> Array:
-    y: Array = np.multiply(x, run.weight(node.weights[0]))
+    y: Array = np.multiply(x, np.tile(run.weight(node.weights[0]), integer(node, "heads")))
     return y
 
 
@@ -362,7 +362,7 @@ OPS = (
     OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
     OpSpec("scale", _scale, attrs={"value"}),
-    OpSpec("scaled_by", _scaled_by, attrs={"one", "of_weight"}, weights=_scaled_by_weights, weight_counts=(1,)),
+    OpSpec("scaled_by", _scaled_by, attrs={"one", "of_weight", "heads"}, weights=_scaled_by_weights, weight_counts=(1,)),
     OpSpec("add_bias", _add_bias, weights=of_columns, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
     OpSpec("glu", _glu, (2,), {"act"}, _check_glu, fuse=_fuse_product),

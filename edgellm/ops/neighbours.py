@@ -1,4 +1,4 @@
-"""Patches and those beside them on the grid of their image: convolutions of 3 x 3, and means over images."""
+"""Patches and those beside them on the grid of their image, rows of a clip and those beside them: convolutions of each channel."""
 
 from __future__ import annotations
 
@@ -58,9 +58,30 @@ def _patches(run: Run) -> Patches:
     return run.patches
 
 
+def neighbours_in_time(g: Builder, taps: int, before: int) -> Value:
+    """(T, taps), which the step brings: how many rows away each of a row's neighbours in a clip is, `before` of which come before
+    it; NOWHERE beyond the clip's ends.
+    """
+    return g.emit("neighbours_in_time", (), taps, before=before)
+
+
+def distances_in_time(rows: int, taps: int, before: int) -> Array:
+    """The rows of that op. A step has one clip."""
+    away = np.arange(taps) - before
+    there = np.arange(rows)[:, None] + away
+    found: Array = np.where((there >= 0) & (there < rows), away, NOWHERE).astype(np.float32)
+    return found
+
+
+def _check_time(node: Node, inputs: Inputs, graph: object) -> Faults:
+    if integer(node, "before", least=0) >= node.n:
+        yield f"has {node.n} neighbours, more than those before"
+
+
 # --- depth_conv -------------------------------------------------------------------------------------------------------
 def depth_conv(g: Builder, x: Value, beside: Value, weight: str, *, halved: bool = False) -> Value:
-    """A convolution of 3 x 3 of each channel for itself, with zeros beyond edges; its kernel `weight` (n, 1, 3, 3), a whole name.
+    """A convolution of each channel for itself, with zeros beyond edges; `weight` is the full name of its kernel: (n, 1, 3, 3), or
+    (n, taps) in time.
 
     `halved`: of every second patch in both directions, which are the first ones of merged squares.
     """
@@ -70,18 +91,18 @@ def depth_conv(g: Builder, x: Value, beside: Value, weight: str, *, halved: bool
 
 
 def _check_conv(node: Node, inputs: Inputs, graph: object) -> Faults:
-    if inputs[0].n != WIDTH or inputs[1].n != node.n:
+    if inputs[1].n != node.n or (inputs[0].op != "neighbours_in_time" and inputs[0].n != WIDTH):
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}"
 
 
 def _conv_weights(node: Node, inputs: Inputs) -> Uses:
-    return vectors(node.weights, node.n, 1, 3, 3)
+    return vectors(node.weights, node.n, *((inputs[0].n,) if inputs[0].op == "neighbours_in_time" else (1, 3, 3)))
 
 
 def _conv(run: Run, node: Node, beside: Array, x: Array, rows: Sequence[int] | None = None) -> Array:
-    kernel, at = run.weight(node.weights[0]).reshape(node.n, 9), np.arange(len(x)) if rows is None else np.asarray(rows)
+    kernel, at = run.weight(node.weights[0]).reshape(node.n, -1), np.arange(len(x)) if rows is None else np.asarray(rows)
     total = np.zeros((len(at), node.n), np.float32)
-    for tap in range(9):
+    for tap in range(kernel.shape[1]):
         away = beside[at, tap]
         there = away < NOWHERE
         total[there] += x[at[there] + away[there].astype(np.int64)] * kernel[:, tap]
@@ -115,6 +136,14 @@ OPS = (
         {"merge"},
         check=_check_neighbours,
         rows="R",
+    ),
+    OpSpec(
+        "neighbours_in_time",
+        lambda run, node: distances_in_time(len(_patches(run).places), node.n, integer(node, "before", least=0)),
+        (0,),
+        {"before"},
+        check=_check_time,
+        rows="T",
     ),
     OpSpec("depth_conv", _conv, (2,), check=_check_conv, weights=_conv_weights, weight_counts=(1,)),
     OpSpec("depth_conv_halved", _conv_halved, (2,), check=_check_conv, weights=_conv_weights, weight_counts=(1,), rows="R"),

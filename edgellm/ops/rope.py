@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
 from edgellm.graph import Builder, Graph, Node, RopeSpec, Value
 from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Positions, Run, Uses, WeightUse, integer, same_length
 from edgellm.rope import cos_sin, frequencies
@@ -62,7 +64,7 @@ def rotate(run: Run, node: Node, x: Array, positions: Positions) -> Array:
 
 def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
     """x (..., head_dim) with its first n_rot dims rotated pair by pair; cos and sin broadcast to (..., n_rot/2)."""
-    y, half = x.copy(), spec.n_rot // 2
+    y, half = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], cos.shape[:-1]), x.shape[-1])).copy(), spec.n_rot // 2
     if spec.style == "axial":
         quarter, plain = half // 2, replace(spec, n_rot=half, style="neox")
         y[..., :half] = turn(x[..., :half], plain, cos[..., :quarter], sin[..., :quarter])
@@ -76,4 +78,42 @@ def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
     return y
 
 
-OPS = (OpSpec("rope", _rope, attrs={"rope", "heads", "positions"}, check=_check_rope, weights=_rope_weights),)
+# --- angles -----------------------------------------------------------------------------------------------------------
+def angles(g: Builder, spec: RopeSpec) -> Value:
+    """Rows (T, n_rot) of pairs (0, 1), rotated. The product of one at j and of a row x, rotated, at i is the sum over pairs
+    x_2k sin((i - j) w_k) + x_2k+1 cos((i - j) w_k): so that rows of sines and cosines of distances are attended to as keys are.
+    """
+    return g.emit("angles", (), spec.n_rot, rope=spec, heads=1, positions="true")
+
+
+def pairs_of_one(spec: RopeSpec) -> Array:
+    """(1, n_rot) pairs (0, 1)."""
+    row, half = np.zeros((1, spec.n_rot), np.float32), spec.n_rot // 2
+    row[:, slice(half, None) if spec.style == "neox" else slice(1, None, 2)] = 1
+    return row
+
+
+def angle_rows(node: Node, rows: int) -> Array:
+    """The rows of the op."""
+    spec = node.attrs["rope"]
+    assert isinstance(spec, RopeSpec)
+    return turn(pairs_of_one(spec), spec, *cos_sin(spec, np.arange(rows), *frequencies(spec)))
+
+
+def _check_angles(node: Node, inputs: Inputs, graph: Graph) -> Faults:
+    spec = node.attrs["rope"]
+    if not isinstance(spec, RopeSpec) or spec.style == "axial" or spec.n_rot != node.n or spec.n_rot % 2:
+        yield f"cannot give {node.n} angles"
+
+
+OPS = (
+    OpSpec(
+        "angles",
+        lambda run, node: angle_rows(node, len(run.positions)),
+        (0,),
+        {"rope", "heads", "positions"},
+        _check_angles,
+        rows="T",
+    ),
+    OpSpec("rope", _rope, attrs={"rope", "heads", "positions"}, check=_check_rope, weights=_rope_weights),
+)

@@ -85,7 +85,7 @@ def grid_embed(
 
 
 def query_embed(g: Builder, table: str, rows: int, n: int) -> Value:
-    """For queries the rows of `table` (rows, n), whose name is whole; for patches the sines and cosines of column and row."""
+    """For queries the rows of `table` (rows, n), given by its full name; for patches the sines and cosines of column and row."""
     return g.emit("grid_embed", (), n, (table,), rows=rows, resize="waves", class_at="")
 
 
@@ -203,13 +203,21 @@ def _merge(run: Run, node: Node, x: Array) -> Array:
 
 
 # --- project ----------------------------------------------------------------------------------------------------------
-def project(g: Builder, x: Value, name: str, n: int) -> Value:
-    """x @ W, with W (row length of x, n) as Gemma 3's files have it."""
-    return g.emit("project", (x,), n, (f"{name}.weight",))
+def project(g: Builder, x: Value, name: str, n: int, heads: int = 1) -> Value:
+    """x @ W, with W (row length of x, n) as Gemma 3's files have it; of `heads` pieces of a row each by its own rows of W, side by
+    side: (T, heads * n).
+    """
+    return g.emit("project", (x,), heads * n, (f"{name}.weight",), heads=heads)
+
+
+def _check_project(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    heads = integer(node, "heads")
+    if node.n % heads or inputs[0].n % heads:
+        yield f"cannot split {inputs[0].n} and {node.n} into {heads} heads"
 
 
 def _project_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return (WeightUse(node.weights[0], (inputs[0].n, node.n), "transposed"),)
+    return (WeightUse(node.weights[0], (inputs[0].n, node.n // integer(node, "heads")), "transposed"),)
 
 
 def _any(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -218,7 +226,9 @@ def _any(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
 
 
 def _project(run: Run, node: Node, x: Array) -> Array:
-    y: Array = x @ run.weight(node.weights[0])
+    heads = integer(node, "heads")
+    weight = run.weight(node.weights[0]).reshape(heads, -1, node.n // heads)
+    y: Array = np.einsum("thk,hkn->thn", x.reshape(len(x), heads, -1), weight, optimize=True).reshape(len(x), -1)
     return y
 
 
@@ -244,7 +254,7 @@ def _inject(run: Run, node: Node, x: Array) -> Array:
 
 OPS = (
     OpSpec("inject", _inject, attrs={"level"}, check=_check_inject),
-    OpSpec("project", _project, check=_any, weights=_project_weights, weight_counts=(1,)),
+    OpSpec("project", _project, attrs={"heads"}, check=_check_project, weights=_project_weights, weight_counts=(1,)),
     OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_any, rows="T"),
     OpSpec("patch_conv", _conv, attrs={"channels"}, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
     OpSpec("grid_embed", _grid, (0,), {"rows", "resize", "class_at"}, _check_grid, _grid_weights, (1, 2, 3), rows="T"),

@@ -71,7 +71,7 @@ GRAMMAR = Option(
     name="grammar",
     flags=("--grammar",),
     metavar="FILE",
-    help="Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`.",
+    help="Constrain the output to the grammar in this file: Lark's syntax from its rule `start`, or llama.cpp's GBNF from `root`.",
     part="generation",
 )
 LOGPROBS = Option(

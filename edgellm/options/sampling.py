@@ -234,6 +234,8 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         for row in SAMPLING:
             value = getattr(self, row.name)
+            if value is row.default:
+                continue
             row.check(value)
             if not isinstance(value, int | float | None):  # NumPy's numbers, fractions
                 object.__setattr__(self, row.name, row.kind(value))
@@ -244,6 +246,7 @@ class SamplingOptions:
 SAMPLING: tuple[Option, ...] = tuple(
     replace(each.metadata["option"], name=each.name) for each in fields(SamplingOptions) if each.metadata
 )
+_NAMES = tuple(each.name for each in fields(SamplingOptions))
 
 
 def _check_breakers(breakers: object) -> None:
@@ -293,10 +296,9 @@ class ResolvedOptions:
 
 def resolve_options(user: SamplingKeywords, model: Mapping[str, int | float]) -> ResolvedOptions:
     """The user's values, else the model's, else ours. Raises OptionError for unknown names and bad values."""
-    known = [f.name for f in fields(SamplingOptions)]
     for name in user:
-        if name not in known:
-            raise OptionError(f"{name} is not an option of generation; there are {', '.join(known)}.")
-    sources: dict[str, Source] = {name: "user" if name in user else "model" if name in model else "default" for name in known}
+        if name not in _NAMES:
+            raise OptionError(f"{name} is not an option of generation; there are {', '.join(_NAMES)}.")
+    sources: dict[str, Source] = {name: "user" if name in user else "model" if name in model else "default" for name in _NAMES}
     merged: SamplingKeywords = {**model, **user}  # type: ignore[typeddict-item]  # model's names are checked by their rows
-    return ResolvedOptions(replace(SamplingOptions(), **merged), sources)
+    return ResolvedOptions(SamplingOptions(**merged), sources)

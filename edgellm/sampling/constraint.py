@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -117,3 +117,40 @@ class GrammarConstraint:
             reason = self._following.get_error().strip().partition("\n")[0]
             why = f" ({reason[:200]})" if " " in reason else ""  # a single word is a name of the parser's own
             raise SchemaError(f"no text can follow the answer's form any further{why}; give a simpler one.")
+
+
+class AnyConstraint:
+    """Keeps an answer within one of several constraints: all those that fit what is written hold together."""
+
+    def __init__(self, constraints: Sequence[TokenConstraint]) -> None:
+        self._fitting = [tuple(constraints)]  # after each token
+
+    @property
+    def complete(self) -> bool:
+        return all(each.complete for each in self._fitting[-1])
+
+    @property
+    def accepting(self) -> bool:
+        return any(each.accepting for each in self._fitting[-1])
+
+    def takes(self, token: int) -> bool:
+        return any(each.takes(token) for each in self._fitting[-1])
+
+    def mask(self) -> Mask | None:
+        first, *others = (each.mask() for each in self._fitting[-1])
+        for mask in others:
+            first = None if first is None or mask is None else first | mask
+        return first
+
+    def accept(self, token: int) -> None:
+        """See TokenConstraint. A token that none takes is for the first to refuse."""
+        fitting = tuple(each for each in self._fitting[-1] if each.takes(token)) or self._fitting[-1][:1]
+        for each in fitting:
+            each.accept(token)
+        self._fitting.append(fitting)
+        del self._fitting[: -MAX_ROLLBACK - 1]
+
+    def rollback(self, n: int) -> None:
+        for _ in range(n):
+            for each in self._fitting.pop():
+                each.rollback(1)

@@ -135,18 +135,20 @@ class _Tree:
     def __init__(self, library: ctypes.CDLL, pieces: Sequence[bytes], ends: Collection[int], control: Collection[int]) -> None:
         from llguidance import LLTokenizer
 
-        special = set(control)
-        texts = [SPECIAL + piece if token in special and piece else piece for token, piece in enumerate(pieces)]
-        lengths, (first, *others) = (c_uint32 * len(texts))(), sorted(ends)
-        for at in range(0, len(texts), CHUNK):  # which no other thread waits for
-            lengths[at : at + CHUNK] = [*map(len, texts[at : at + CHUNK])]
+        special, lengths, data = set(control), (c_uint32 * len(pieces))(), bytearray()
+        first, *others = sorted(ends)
+        for at in range(0, len(pieces), CHUNK):  # which no other thread waits for, nor for a garbage collector in a long list
+            tokens = range(at, min(at + CHUNK, len(pieces)))
+            texts = [SPECIAL + piece if token in special and (piece := pieces[token]) else pieces[token] for token in tokens]
+            lengths[at : at + CHUNK] = [*map(len, texts)]
+            data += b"".join(texts)
         slices = [each.encode() for each in LLTokenizer.json_slices()]
         init = _TokenizerInit(
             struct_size=ctypes.sizeof(_TokenizerInit),
-            vocab_size=len(texts),
+            vocab_size=len(pieces),
             tok_eos=first,
             token_lens=ctypes.addressof(lengths),
-            token_bytes=b"".join(texts),
+            token_bytes=bytes(data),
             use_approximate_greedy_tokenize_fn=True,
             slices=(c_char_p * (len(slices) + 1))(*slices, None),
             tok_eos_extra=(c_uint32 * len(others))(*others),

@@ -26,7 +26,7 @@ class Pieces(Sequence[bytes]):
     """The bytes of each token."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = list(pieces)
+        self._pieces = tuple(pieces)  # the garbage collector passes over it; of a list it reads each, and holds the GIL
         self.n_words = (len(self._pieces) + 31) // 32  # of a mask
 
     def __len__(self) -> int:
@@ -49,12 +49,12 @@ class Pieces(Sequence[bytes]):
         near = re.compile(pattern.replace(b"^", b"(?<=\x00)"))  # also finds what begins behind a zero byte
         for n, part in enumerate(self._parts):
             places = [match.start() for match in near.finditer(part.data)]
-            tokens = n * CHUNK + np.unique(np.searchsorted(part.ends, places, "right"))
-            found += [token for token in tokens.tolist() if token < len(self) and expression.search(self._pieces[token])]
+            tokens = sorted({n * CHUNK + at for at in np.searchsorted(part.ends, places, "right").tolist()})
+            found += [token for token in tokens if token < len(self) and expression.search(self._pieces[token])]
         return found
 
     def mask_without(self, tokens: Sequence[int]) -> Mask:
         """All tokens but some."""
-        bits = np.ones(self.n_words * 32, np.uint8)
-        bits[list(tokens)] = 0
-        return np.packbits(bits, bitorder="little").view(np.uint32)
+        mask, ids = np.full(self.n_words, 0xFFFFFFFF, np.uint32), np.array(tokens, np.uint32)
+        np.bitwise_and.at(mask, ids // 32, ~(np.uint32(1) << ids % 32))
+        return mask

@@ -23,9 +23,14 @@ async def read(request: Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate(parse(await RECEIVING.bytes(request)))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "lax", "json")))
-        raise Problem(400, f"{where or 'the body'}: {first['msg']}.", code="invalid_value") from error
+        raise first_fault(error, "the body") from error
+
+
+def first_fault(error: ValidationError, whole: str) -> Problem:
+    """The field that is wrong, or `whole` (what to call all of it) where no field is, and why."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "lax", "json")))
+    return Problem(400, f"{where or whole}: {first['msg']}.", code="invalid_value")
 
 
 class Receiving:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgellm.server.bodies import too_long
+from edgellm.server.forms import MULTIPART, TAKES_FORMS
 from edgellm.server.problems import Problem
 from edgellm.server.settings import MOST_BODY, MOST_HEADERS, Settings
 from edgellm.server.unsupported import check_supported
@@ -106,7 +107,8 @@ def _check_head(scope: Scope) -> None:
 
 
 def _check_body(headers: Headers, path: str, method: str) -> None:
-    """JSON alone, which a web page cannot send without asking first; beneath /api also what `curl -d` calls its JSON."""
+    """JSON alone, which a web page cannot send without asking first; beneath /api also what `curl -d` calls its JSON. Forms where
+    there is a use for them."""
     if method not in ("POST", "DELETE", "PUT", "PATCH"):
         return
     length = headers.get("content-length", "0")
@@ -114,8 +116,9 @@ def _check_body(headers: Headers, path: str, method: str) -> None:
         return
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     curl = path.startswith("/api/") and kind in ("", FORM) and "sec-fetch-site" not in headers
-    if kind != "application/json" and not curl:
-        raise Problem(415, "the Content-Type must be application/json.", code="unsupported_media_type")
+    wanted = MULTIPART if path in TAKES_FORMS else "application/json"
+    if kind != wanted and not curl:
+        raise Problem(415, f"the Content-Type must be {wanted}.", code="unsupported_media_type")
     if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
         raise too_long()
 

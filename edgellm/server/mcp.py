@@ -23,7 +23,7 @@ log = logging.getLogger("edgellm.server")
 STARTING, CALLING = 30.0, 300.0  # seconds to connect, and for a call
 RESTARTS = (0.0, 1.0, 5.0)  # seconds before a server that has ended is started again
 CLOSED = -32000  # the code of an error: the connection is closed
-CLOSING = 0.8  # seconds for commands to end, before they are ended
+CLOSING = 8.0  # seconds to end commands: the mcp package gives them 2, then 2 after SIGTERM, and kills what is left
 LAST_LINE = 1.0  # seconds to wait for the last line of a command that has ended
 MOST_LINE = 4000  # characters
 MOST_RESULT = 200_000  # characters of a result that the model reads
@@ -173,6 +173,7 @@ class McpTools:
         self._links: dict[str, McpLink] = {}  # by the server's name
         self._names: dict[str, str] = {}  # of tools, over there
         self._tasks = list[asyncio.Task[None]]()
+        self._connecting = set[asyncio.Timeout]()
         self._closing = asyncio.Event()
 
     async def start(self) -> None:
@@ -204,13 +205,18 @@ class McpTools:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause)
+                return
 
     async def _connect(self, server: McpServer, ready: asyncio.Future[None], errors: TextIO) -> None:
         """Offer what a server has, until it is lost or all is closed."""
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(STARTING):
-                link = self._links[server.name] = await _linked(server, stack, errors)
-                await self._list(server, link.client)
+            async with asyncio.timeout(STARTING) as limit:
+                self._connecting.add(limit)
+                try:
+                    link = self._links[server.name] = await _linked(server, stack, errors)
+                    await self._list(server, link.client)
+                finally:
+                    self._connecting.discard(limit)
             self.failed.pop(server.name, None)
             log.info("mcp: %s offers %d tools", server.name, sum(each.server == server.name for each in self.tools.values()))
             if not ready.done():
@@ -306,12 +312,12 @@ class McpTools:
             raise BackendError(_reason(error)) from error
 
     async def close(self) -> None:
-        """End all connections, and the commands behind them."""
+        """End all connections, and the commands behind them. Tasks that end theirs aren't cancelled: that would leave commands."""
         self._closing.set()
+        for limit in self._connecting:
+            if not limit.expired():
+                limit.reschedule(0)
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSING)
-            for task in late:
-                task.cancel()
             await asyncio.wait(self._tasks, timeout=CLOSING)
 
 

@@ -83,6 +83,7 @@ class Models:
         self._closing = set[asyncio.Task[None]]()
         self._listed: tuple[float, dict[str, Offered]] = (-LISTED_SECONDS, {})
         self._served: dict[str, Offered] = {}
+        self._aliases = set[str]()  # the keys of `_served` that requests have added
         self._stopped = False
 
     async def start(self) -> Loaded:
@@ -147,7 +148,20 @@ class Models:
         offered = await self.find(target)
         if not name.strip() or len(name) > MOST_NAME or len(self._served) >= MOST_NAMES:
             raise Problem(400, f"{name[:100]!r} cannot be a model's name.")
-        self._served[name.strip().lower().removesuffix(":latest")] = offered
+        key = name.strip().lower().removesuffix(":latest")
+        if key in self._served and key not in self._aliases:
+            raise Problem(409, f"{name[:100]!r} is a model that the server was started with; choose another name.")
+        self._aliases.add(key)
+        self._served[key] = offered
+
+    def forget_alias(self, name: str) -> bool:
+        """Take back a name that `alias` gave; False for any other name."""
+        key = name.strip().lower().removesuffix(":latest")
+        if key not in self._aliases:
+            return False
+        self._aliases.discard(key)
+        del self._served[key]
+        return True
 
     async def unload(self, offered: Offered) -> None:
         """Take a model out of memory. Raises Problem while it answers."""

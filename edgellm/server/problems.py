@@ -38,8 +38,8 @@ def _too_long(tokens: int, limit: int) -> Problem:
     """A prompt that does not fit."""
     problem = Problem(
         400,
-        f"the prompt has {tokens} tokens, and the model's context holds {limit}; shorten it, ask for truncation, or start the "
-        "server with a larger --context.",
+        f"the prompt of {tokens} tokens is longer than the model's context length, {limit}; "  # LiteLLM looks for these words
+        "shorten it, ask for truncation, or start the server with a larger --context, where the model was trained for one.",
         code=CONTEXT_LENGTH,
     )
     problem.numbers = (tokens, limit)

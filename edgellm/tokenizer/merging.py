@@ -8,6 +8,7 @@ windows. A few short words, and words that no windows are long enough for, take 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from edgellm.tokenizer.windows import in_windows
 WIDTHS = (8, 16, 32, 64, 128, 512)  # of the arrays that words are merged in, symbols
 ROW, LONGER = 128, 4  # symbols of a window, and how many times as many the longer ones have
 AT_ONCE = 1 << 17  # symbols
+ALIKE = 8  # windows of a heap each that are remembered: those of a repeated sign are of a few lengths
 ROUND = 10  # symbols that a heap merges in the time of a round
 
 Places = npt.NDArray[np.int64]
@@ -88,11 +90,14 @@ def merge_word(pairs: Pairs, tokens: list[int], ranks: list[int]) -> tuple[list[
 
 
 def _in_order(pairs: Pairs, symbols: Ids) -> list[int]:
-    """The tokens of a word whose windows share none, as those of a run of one sign may."""
-    ranks = pairs.ranks(symbols[:-1], symbols[1:])
-    return in_windows(
-        len(symbols), lambda begin, end: merge_word(pairs, symbols[begin:end].tolist(), ranks[begin : end - 1].tolist())
-    )
+    """The tokens of a word whose windows share none, as those of a run of one sign may; then the longer windows are alike."""
+
+    @lru_cache(maxsize=ALIKE)
+    def merged(window: bytes) -> tuple[list[int], list[int]]:
+        ids = np.frombuffer(window, symbols.dtype)
+        return merge_word(pairs, ids.tolist(), pairs.ranks(ids[:-1], ids[1:]).tolist())
+
+    return in_windows(len(symbols), lambda begin, end: merged(symbols[begin:end].tobytes()))
 
 
 def _windows(starts: Places, counts: Places, width: int) -> Windows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import operator
 import re
 import unicodedata
@@ -164,7 +163,7 @@ class Tokenizer:
         return max(map(len, self._by_piece), default=0)
 
     def encode_trusted(self, text: str, trusted: Sequence[Span], *, add_special: bool = True) -> list[int]:
-        """As `encode`, where control tokens are recognised only if they lie whole within one of the `trusted` spans.
+        """As `encode`, where control tokens are recognised only if they lie entirely within one of the `trusted` spans.
 
         `trusted`: sorted, non-overlapping (start, stop) character ranges.
         """
@@ -229,21 +228,28 @@ class Tokenizer:
         piece = self._pieces.get(token)
         if piece is None:
             token = self._checked(token)
-            text, kind, spelling = self.vocabulary.texts[token], self.vocabulary.types[token], self._encoder.spelling
-            if token in self.vocabulary.control:
-                piece = text.encode()
-            elif kind == TokenType.BYTE and spelling.byte_tokens:
-                piece = bytes([int(text[3:5], 16)])
-            elif spelling.unescape is not None:
-                piece = spelling.unescape(text)
-            else:
-                plain = text.replace(spelling.space, " ") if spelling.space else text
-                piece = plain.encode("utf-8", "surrogateescape")
-                if spelling.letters is not None and kind != TokenType.USER_DEFINED:
-                    with contextlib.suppress(KeyError):  # not a byte string: a token that somebody added, or padding
-                        piece = bytes(map(spelling.letters.__getitem__, text))
-            self._pieces[token] = piece
+            piece = self._pieces[token] = self._spelled(token, self.vocabulary.texts[token], self.vocabulary.types[token])
         return piece
+
+    def pieces(self) -> list[bytes]:
+        """The bytes of every token, in the order of their ids."""
+        return [*map(self._spelled, range(self._n_tokens), self.vocabulary.texts, self.vocabulary.types)]
+
+    def _spelled(self, token: int, text: str, kind: int) -> bytes:
+        """The bytes of a token of this text and TokenType."""
+        spelling = self._encoder.spelling
+        if token in self.vocabulary.control:
+            return text.encode()
+        if kind == TokenType.BYTE and spelling.byte_tokens:
+            return bytes([int(text[3:5], 16)])
+        if spelling.unescape is not None:
+            return spelling.unescape(text)
+        if spelling.letters is not None and kind != TokenType.USER_DEFINED:
+            try:
+                return bytes(map(spelling.letters.__getitem__, text))
+            except KeyError:
+                pass  # not a byte string: a token that somebody added, or padding
+        return (text.replace(spelling.space, " ") if spelling.space else text).encode("utf-8", "surrogateescape")
 
     def _checked(self, token: int) -> int:
         try:

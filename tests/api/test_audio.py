@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -14,7 +15,7 @@ import pytest
 import soundfile
 from tiny_hearing import KINDS, clip, hearing, hearing_file
 from tiny_models import tiny_model
-from tiny_projectors import OUT
+from tiny_projectors import OUT, damaged
 
 import edgellm
 from edgellm.arch.audio import load_encoder, names
@@ -144,6 +145,29 @@ def test_broken_audio(tmp_path: Path) -> None:
             assert np.isfinite(audio.read(audio.Audio(bytes(damaged[: rng.integers(1, len(damaged))])))).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [*((kind, 12) for kind in sorted(KINDS)), *(pytest.param(kind, 500, marks=pytest.mark.slow) for kind in sorted(KINDS))],
+)
+def test_damaged_projector_files(tmp_path: Path, kind: str, count: int) -> None:
+    """Typed errors, or rows that are numbers."""
+    data, path, refused = hearing_file(tmp_path / "mmproj.gguf", kind).read_bytes(), tmp_path / "bad.gguf", 0
+    for seed in range(count):
+        path.write_bytes(damaged(data, seed))
+        try:
+            encoder = AudioEncoder(path, threads=1)
+        except EdgeError:
+            refused += 1
+            continue
+        if seed % 8 < 4:
+            try:
+                assert np.isfinite(encoder.encode(clip(0.3)).rows).all()
+            except EdgeError:
+                refused += 1
+        encoder.close()
+    assert refused >= count // 3
+
+
 def test_windows_of_a_long_clip(tmp_path: Path) -> None:
     """Each is encoded by itself; with positions of 2 seconds a clip of 5 has three."""
     path = hearing_file(tmp_path / "mmproj.gguf", "qwen2a")
@@ -191,3 +215,16 @@ def test_a_projector_that_cannot_be_used(tmp_path: Path) -> None:
         assert loaded.info.audio is None and "num_mel_bins" in loaded.info.place
     with pytest.raises(BadHParam):
         edgellm.load(model, mmproj=tmp_path / "mmproj.gguf")
+
+
+@pytest.mark.parametrize("kind", ["voxtral", "gemma4a"])
+def test_transcribing_on_asyncio(tmp_path: Path, kind: str) -> None:
+    """With a prompt without a template, and in a chat."""
+    with hearing(tmp_path, kind) as model:
+        expected = model.transcribe(clip(1.0), max_tokens=4)
+        found = asyncio.run(model.atranscribe(clip(1.0), max_tokens=4))
+        assert (found.text, found.token_ids) == (expected.text, expected.token_ids)
+        asked = asyncio.run(model.atranscribe(clip(1.0), prompt="In French:", max_tokens=4))
+        assert asked.token_ids == model.transcribe(clip(1.0), prompt="In French:", max_tokens=4).token_ids
+    with edgellm.load(tiny_model(tmp_path / "deaf.gguf", tokenizer="bpe"), mmproj="none") as model, pytest.raises(OptionError):
+        asyncio.run(model.atranscribe(clip(1.0)))

@@ -224,6 +224,22 @@ def test_a_grammar(model: edgellm.Model) -> None:
         assert answer.stop_reason == "length" or isinstance(eval(answer.text), int)
 
 
+GBNF = [  # and what the whole answer matches
+    ('root ::= "a\\"b\\\\" [\\x41-\\x43\\]] # a comment with "\n', r'a"b\\[A-C\]]'),
+    ('root ::= item item{2}\nitem ::= ("- " word "\\n")\nword ::= [^\\n#-]{1,3} | "\\u00fc"', r"(- ([^\n#-]{1,3}|ü)\n){3}"),
+    ('root ::= ("[x]" | "\\[y\\]") .{2}\n', r"(?s)\[(x|y)\].."),
+    ('root ::= ws "1"\nws ::= | " " | "\\n" [ \\t]{0,3}\n', r"( |\n[ \t]{0,3})?1"),
+    ('root   ::= value\nvalue ::= "x" | "(" value ("," value)* ")"\n', r"[x(),]+"),
+]
+
+
+@pytest.mark.parametrize(("grammar", "expression"), GBNF)
+def test_a_grammar_of_llama_cpp(model: edgellm.Model, grammar: str, expression: str) -> None:
+    answers = [model.generate("hello", grammar=grammar, seed=seed, **HOT) for seed in range(4)]
+    ended = [answer.text for answer in answers if answer.stop_reason == "eog"]
+    assert ended and all(re.fullmatch(expression, text) for text in ended), ended
+
+
 def test_in_a_session_a_stream_and_a_chat(model: edgellm.Model) -> None:
     with model.session() as session, session.stream("hello", choices=CHOICES, seed=1) as stream:
         assert "".join(stream) == stream.result.text in CHOICES
@@ -267,6 +283,11 @@ def test_is_the_same_answer_with_the_same_seed(model: edgellm.Model) -> None:
         ({"grammar": "start: gone"}, "gone"),
         ({"grammar": " "}, "grammar"),
         ({"grammar": "start: <gone>"}, "gone"),
+        ({"grammar": "root ::= gone"}, "gone"),
+        ({"grammar": 'rot ::= "a"'}, "root"),
+        ({"grammar": 'root ::= "a'}, "GBNF.*end of input"),
+        ({"grammar": 'root ::= "\\UFFFFFFFF"'}, "GBNF"),
+        ({"grammar": "root ::= " + "(" * 900 + '"a"' + ")" * 900}, "too deep"),
         ({"choices": []}, "choices"),
         ({"choices": "yes"}, "choices"),
         ({"choices": [""]}, "choices"),

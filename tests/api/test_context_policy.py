@@ -88,6 +88,12 @@ def test_error_raises_and_ends_answers(model: edgellm.Model) -> None:
         model.chat(talk(20), context_policy="error")
     with pytest.raises(ContextFull, match="context_policy"):
         model.generate([5] * 200, context_policy="drop-oldest-turns")
+    trained = model.info.context_train  # no larger context is advised than the model was trained for
+    for policy in ("error", "drop-oldest-turns"):
+        with pytest.raises(ContextFull, match=rf"larger context, such as context={trained}\.$"):
+            model.generate([5] * (trained - 1), context_policy=policy, **GREEDY)
+        with pytest.raises(ContextFull, match=rf"; the model was trained for {trained} tokens\.$"):
+            model.generate([5] * trained, context_policy=policy, **GREEDY)
     answer = model.generate([5] * 100, context_policy="error", max_tokens="unlimited", **GREEDY)
     assert answer.stop_reason == "context" and answer.stats.evicted_tokens == 0
     assert 100 + len(answer.token_ids) == 129, "the last token needs no place"

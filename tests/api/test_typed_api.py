@@ -33,6 +33,8 @@ def test_calls(path: Path) -> None:
             for piece in caller.stream("a", max_tokens=1):
                 assert_type(piece, edgellm.Piece)
             assert_type(caller.chat(MESSAGES, max_tokens=1), edgellm.Generation)
+            assert_type(caller.generate("a", n=1, max_tokens=1), list[edgellm.Generation])
+            assert_type(caller.chat(MESSAGES, n=1, max_tokens=1), list[edgellm.Generation])
             with caller.chat(MESSAGES, stream=True, max_tokens=1) as stream:
                 assert_type(stream, edgellm.Stream)
                 for event in stream.events():
@@ -62,6 +64,8 @@ def test_values_have_the_type_of_the_schema(path: Path) -> None:
         assert_type(model.generate("a", schema=list[int], max_tokens=1).parsed, list[int] | None)
         assert_type(model.generate("a", schema=pydantic.TypeAdapter(list[int]), max_tokens=1).parsed, list[int] | None)
         assert_type(model.generate("a", schema={"type": "null"}, max_tokens=9), edgellm.Generation)
+        assert_type(model.generate("a", n=2, schema=Pet, max_tokens=1), list[edgellm.ParsedGeneration[Pet]])
+        assert_type(asyncio.run(model.achat(MESSAGES, n=2, schema=Pet, max_tokens=1)), list[edgellm.ParsedGeneration[Pet]])
         assert isinstance(answer, edgellm.ParsedGeneration) and isinstance(answer, edgellm.Generation)
         for seed in range(20):
             found = model.generate("a", schema=Pet, max_tokens=150, seed=seed, temperature=2).parsed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from isa_levels import in_turn
 from PIL import Image as Pillow
 from tiny_models import tiny_model
-from tiny_projectors import KINDS, OUT, encoded, picture, projector_file, seeing
+from tiny_projectors import KINDS, OUT, N, damaged, encoded, picture, projector_file, seeing
 
 import edgellm
 from edgellm.arch import load_graph
@@ -26,7 +25,7 @@ from edgellm.arch.vision import load_encoder, names
 from edgellm.chat import images
 from edgellm.cli.app import run
 from edgellm.engine import state_store
-from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, OptionError, ShapeMismatch, Unsupported
+from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, NoTokenizer, OptionError, ShapeMismatch, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.projector import find_projector
@@ -205,18 +204,7 @@ def test_damaged_projector_files(tmp_path: Path, kind: str, count: int) -> None:
         0,
     )
     for seed in range(count):
-        chance, broken = random.Random(seed), bytearray(data)
-        if seed % 4 == 0:
-            broken = broken[: chance.randrange(len(broken))]
-        elif seed % 4 == 1:
-            broken[chance.randrange(6000)] = chance.randrange(256)
-        elif seed % 4 == 2:
-            key = chance.choice([at for at in range(3000) if broken.startswith(b"clip.", at)])
-            broken[key + chance.randrange(20, 70)] = chance.randrange(256)
-        else:
-            first = chance.randrange(6000)
-            broken[first : first + chance.randrange(1, 64)] = chance.randbytes(chance.randrange(1, 64))
-        path.write_bytes(broken)
+        path.write_bytes(damaged(data, seed))
         try:
             encoder = ImageEncoder(path, threads=1)
         except EdgeError:
@@ -378,3 +366,34 @@ def test_chat_parts_without_an_image(tmp_path: Path) -> None:
             model.chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}]}])
         with pytest.raises(OptionError, match="audio"):
             model.chat([{"role": "user", "content": [{"type": "input_audio", "data": ""}]}])
+
+
+def test_ids_and_images_without_a_tokenizer(tmp_path: Path) -> None:
+    """The tokens around an image are the caller's."""
+    projector_file(tmp_path / "mmproj.gguf", "gemma3")
+    tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT)
+    with edgellm.load(tmp_path / "m.gguf", context=256) as model:
+        shown = edgellm.Image(picture(64, 64))
+        rows = len(model.embed_image(shown))
+        assert model.generate([1, 5, shown, 7], max_tokens=1).stats.prompt_tokens == rows + 3
+        assert len(model.logits([shown])) == rows
+        with pytest.raises(NoTokenizer):
+            model.generate(["What is this? ", shown])
+
+
+def test_rows_of_several_layers_lie_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Granite Vision's."""
+    keys, shapes = KINDS["mlp"]()
+    both = keys | {"feature_layer": [1, 3]}, shapes | {"mm.0.weight": (40, 2 * N)}
+    monkeypatch.setitem(KINDS, "mlp", lambda: both)
+    path = projector_file(tmp_path / "mmproj.gguf", "mlp")
+    encoder = ImageEncoder(path, threads=2)
+    assert error(encoder.encode(picture(70, 90)).rows, reference_rows(path, picture(70, 90))) < 5e-6
+    encoder.close()
+
+
+@pytest.mark.parametrize("layers", [[0], [5], [1.5], ["a"], 2])
+def test_layers_that_the_encoder_lacks(tmp_path: Path, layers: Any) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", "mlp", feature_layer=layers)
+    with open_gguf(path) as gguf, pytest.raises(BadHParam, match="feature_layer"):
+        load_encoder(gguf)

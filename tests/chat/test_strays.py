@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from call_formats import BY_NAME, TOOLS, accepts, split
 
 from edgellm.chat.channels import Channel, Reader, splitter_of
 from edgellm.chat.families import CallSplitter, Format, find_format
-from edgellm.chat.tools import Tool, ToolCall
+from edgellm.chat.tools import CallDelta, Tool, ToolCall
 
 SIZES = (1, 3, 1000)
 TEXT = Tool("f", "", {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]})
@@ -183,14 +184,6 @@ def test_arguments_come_in_any_order_once() -> None:
             assert not accepts(BY_NAME[name], tools, call(keys)), call(keys)
 
 
-def test_every_published_template_reads_a_fenced_call(shared: Path) -> None:
-    for path in sorted((shared / "templates").glob("*.jinja")):
-        format = find_format(path.read_text(encoding="utf-8"))
-        for size in SIZES:
-            text, calls = split(format.name, f"Well.\n```json\n{JSON}\n```", size, [TEXT])
-            assert text == "Well.\n" and len(calls) == 1, path.name
-
-
 def test_tools_of_before_are_still_found() -> None:
     assert split("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>', 3, TOOLS)[1]
 
@@ -234,3 +227,84 @@ def test_no_arguments_however_they_are_written(arguments: str) -> None:
     splitter = CallSplitter(BY_NAME["hermes"], [Tool("f", "", {"type": "object"})])
     text, calls = splitter.push(f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>')
     assert not text and [call.arguments for call in calls] == [{}]
+
+
+STRAYS = {
+    "a brace is missing": (f"<tool_call>\n{JSON[:-1]}\n</tool_call>", False),
+    "at the end": (f"<tool_call>\n{JSON[:-1]}", False),
+    "two braces": (f"<tool_call>\n{JSON[:-2]}\n</tool_call>", False),
+    "of a line": (JSON[:-1], False),
+    "of a list": (f"```json\n[{JSON}", False),
+    "function": ("<function=f>\n<parameter=x>\na\n</parameter>\n</function>", True),
+    "function with JSON": ('<function=f>{"x": "a"}</function>', True),
+    "function in other tags": ("<tool_call>\n<function=f>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>", True),
+    "tools": (f"<tools>\n{JSON}\n</tools>", True),
+    "function_call": (f"<function_call>{JSON}</function_call>", True),
+    "tool_call": (f"<tool_call>\n{JSON}\n</tool_call>", True),
+    "a list in tags": (f"<tool_calls>\n[{JSON}]\n</tool_calls>", True),
+    "a fence in tags": (f"<tool_call>\n```json\n{JSON}\n```\n</tool_call>", True),
+    "a fenced list": (f"```json\n[{JSON}]\n```", True),
+    "Python": ('f(x="a")', True),
+    "a list in Python": ('[f(x="a")]', True),
+    "tool_code": ('```tool_code\nf(x="a")\n```', True),
+}
+NO_CALLS = (
+    '<tools>\n{"name": "g", "arguments": {"x": "a"}}\n</tools>',
+    '<tools>\n{"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object"}}}\n</tools>',
+    "```python\nf(x='a')\n```",
+    "f(x='a') is Python.",
+    "f(y='a')",
+    "f(x=",
+    '{"name": "f", "arguments": {"x": "a',
+    "<tools> are listed there.",
+    "<function=g>\n<parameter=x>\na\n</parameter>\n</function>",
+    '[{"name": "Bob", "arguments": {"x": 1}}]',
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(BY_NAME) - {"functionary"}))
+def test_calls_in_the_ways_of_other_families(name: str) -> None:
+    """Read in pieces of any size; the mask lets a model write them, or has it write the brackets that are missing."""
+    for stray, (written, free) in STRAYS.items():
+        for before in ("Well.\n", "So: " if written.startswith("<") else "Hm.\n\n"):
+            for size in SIZES:
+                text, calls = split(name, before + written, size, [TEXT])
+                assert text == before and [dict(call.arguments) for call in calls] == [{"x": "a"}], (stray, size, text)
+        assert not free or accepts(BY_NAME[name], [TEXT], f"Well.\n{written}"), stray
+    for other in NO_CALLS:
+        for size in SIZES:
+            assert split(name, f"Well.\n{other}", size, [TEXT]) == (f"Well.\n{other}", []), other
+
+
+def test_every_published_template_reads_them(shared: Path) -> None:
+    for path in sorted((shared / "templates").glob("*.jinja")):
+        format = find_format(path.read_text(encoding="utf-8"))
+        for written in [f"```json\n{JSON}\n```", *(written for written, _ in STRAYS.values())]:
+            for size in SIZES:
+                text, calls = split(format.name, f"Well.\n{written}", size, [TEXT])
+                assert text == "Well.\n" and len(calls) == 1, (path.name, written)
+
+
+def test_a_mark_of_llama_begins_a_call_anywhere() -> None:
+    for size in SIZES:
+        text, calls = split("llama3", f"I look. <|python_tag|>{JSON}", size, [TEXT])
+        assert text == "I look. " and len(calls) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["qwen3-coder", "seed", "minimax", "glm"])
+def test_cdata_is_no_part_of_a_value_and_escapes_are(name: str, size: int) -> None:
+    inner, around = TAGGED[name]
+    for written, value in (
+        ("<![CDATA[if a < b && c]]>", "if a < b && c"),
+        ("if a &lt; b &amp;&amp; c", "if a &lt; b &amp;&amp; c"),
+        ("<b>&lt;</b>", "<b>&lt;</b>"),
+        ("R&amp;D", "R&amp;D"),
+    ):
+        call = around.format(inner.replace("\na\n", f"\n{written}\n").replace(">a<", f">{written}<"))
+        splitter = CallSplitter(BY_NAME[name], [TEXT])
+        found = [each for at in range(0, len(call), size) for each in splitter.segments(call[at : at + size])] + splitter.rest()
+        assert [dict(each.arguments) for each in found if isinstance(each, ToolCall)] == [{"x": value}], written
+        told = "".join(each.arguments for each in found if isinstance(each, CallDelta))
+        assert json.loads(told) == {"x": value}, told
+        assert accepts(BY_NAME[name], [TEXT], call), written

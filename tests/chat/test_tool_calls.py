@@ -422,7 +422,7 @@ def test_a_closer_that_ended_no_call_is_not_tried_again() -> None:
         raise ValueError("no call as yet")
 
     splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "{</tool_call>" * 50
-    assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 51
+    assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 52
 
 
 @pytest.mark.parametrize("size", [50, 100_000])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import tiny_model
+from tiny_models import CONFIG, tiny_model
 
 import edgellm
 from edgellm.checkpoints.families import FAMILIES
@@ -20,21 +20,7 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip inst
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41]
 SIZES = {"n_embd": 64, "n_ff": 64}
-CONFIG: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "moe_intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 128,
-    "rope_theta": 10000.0,
-    "vocab_size": 96,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-}
+EXPERTS = CONFIG | {"intermediate_size": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2}
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "truncate": False}
 OWN: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"norm_topk_prob": True},
@@ -87,7 +73,7 @@ def a_folder(path: Path, kind: str, way: str) -> tuple[Path, Path]:
         mx.save_safetensors(str(folder / shard), {name: tensors[name] for name in mine}, metadata={"format": "mlx"})
     index = {"weight_map": {name: shard for shard, mine in shards.items() for name in mine}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps({"model_type": kind, **CONFIG, **OWN[kind], "quantization": quantisation}))
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, **EXPERTS, **OWN[kind], "quantization": quantisation}))
     return folder, tiny_model(path / "same.gguf", arch, tensors=values, **SIZES)
 
 

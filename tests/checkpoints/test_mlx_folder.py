@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from tiny_models import tiny_model
+from tiny_models import CONFIG, GPT2_CONFIG, tiny_model
 
 import edgellm
 from edgellm.checkpoints.config import rope_divisors
@@ -25,19 +25,6 @@ from edgellm.weights import WeightStore
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41]
-GPT2 = {"n_embd": 64, "n_layer": 2, "n_inner": 96, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-5}
-CONFIG: dict[str, Any] = GPT2 | {  # as tests/models/tiny_models.py shapes its models
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 128,
-    "rope_theta": 10000.0,
-    "vocab_size": 96,
-}
 
 
 def a_folder(
@@ -91,7 +78,7 @@ def a_folder(
     quantised = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
     quantised |= {"quantization": {"group_size": 32, "bits": 4, "mode": modes[0]} | own} if modes else {}
     (folder / "config.json").write_text(
-        json.dumps({"model_type": kind} | CONFIG | {"intermediate_size": n_ff} | quantised | (config or {}))
+        json.dumps({"model_type": kind} | CONFIG | GPT2_CONFIG | {"intermediate_size": n_ff} | quantised | (config or {}))
     )
     return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values | (factors or {}), metadata=metadata, **sizes)
 

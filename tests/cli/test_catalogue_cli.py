@@ -166,8 +166,11 @@ def test_import(copy: bool, model: Path, capsys: Captured) -> None:
     assert resolve(name) == target and target.read_bytes() == model.read_bytes() and target.samefile(model) is not copy
     assert "exists already" in run(capsys, "import", str(model), code=2)[1]
     assert run(capsys, "list")[0].splitlines()[1].split()[0] == name
-    run(capsys, "rm", name, "--yes")
-    assert model.exists() and not target.exists()
+    said = run(capsys, "rm", name, "--yes")[1]
+    assert model.exists() and not target.exists() and ("no space was freed: the file has other names" in said) is not copy
+    accented = model.with_name("Mödel à 中.gguf")
+    accented.symlink_to(model)
+    assert "edgellm chat model-a" in run(capsys, "import", str(accented))[1]
     assert json.loads(run(capsys, "import", str(model), "mine", "--json")[0])["name"] == "mine"
 
 

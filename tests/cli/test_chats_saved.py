@@ -227,7 +227,12 @@ def test_what_was_taken_back_is_not_on_the_disk(model: edgellm.Model, capsys: py
     assert store.names() == [] and not store.state_bytes("one")
     ask(chat, "two")
     ask(chat, "three")
+    kept.save_as(chat, "")
     carry_out("/undo", chat)
+    before = chat.prompt()
+    with model.resume(store.state_path("one")) as saved:
+        assert 0 < saved.n_tokens <= len(before) and chat.session is not None and chat.session.n_tokens == saved.n_tokens
+        assert saved.generate([*before, 5], max_tokens=1).stats.cached_tokens == chat.session.n_tokens
     assert [turn["content"] for turn in store.read("one").turns[::2]] == ["two"], "the name stays"
     carry_out("/undo", chat)
     kept.close(chat)

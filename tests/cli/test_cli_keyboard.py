@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pyte
 import pytest
 from pseudo_terminal import Terminal, lines_of, with_header
 from tiny_models import tiny_model
@@ -61,9 +62,9 @@ def start(home: Path) -> Iterator[Start]:
     """Starts a chat whose model gives these answers (Python source)."""
     running: list[Terminal] = []
 
-    def started(answers: str, columns: int = 80, **environment: str) -> Terminal:
+    def started(answers: str, columns: int = 80, rows: int = 40, **environment: str) -> Terminal:
         places = dict.fromkeys(("XDG_STATE_HOME", "LOCALAPPDATA", "HF_HUB_CACHE", "HOME"), str(home))
-        running.append(Terminal(PROGRAM.format(answers=answers), columns, **places, **environment))
+        running.append(Terminal(PROGRAM.format(answers=answers), columns, rows=rows, **places, **environment))
         running[-1].wait_for("commands\r\n")
         running[-1].wait_for(">")
         return running[-1]
@@ -146,6 +147,27 @@ def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> No
     terminal.wait_for("and again")
 
 
+def test_a_paste_taller_than_the_screen_is_one_message(start: Start, home: Path) -> None:
+    """Its lines scroll in a window of the screen's height; what is sent stands there once, its last lines as far as they fit."""
+    terminal = start("'got it', 'and again'", rows=8)
+    lines = [f"line {i} of a paste" for i in range(30)]
+    terminal.type("\x1b[200~" + "\r".join(lines) + "\x1b[201~")
+    terminal.wait_for(lines[-1])
+    assert "got it" not in terminal.all
+    terminal.type("\r")
+    terminal.wait_for("got it")
+    terminal.wait_for(">")
+    assert "+" + "\n+".join(lines) + "\n" in (home / "edgellm" / "history").read_text()
+    screen = pyte.HistoryScreen(80, 8, history=1000, ratio=1)
+    pyte.Stream(screen).feed(terminal.all)
+    above = ["".join(row[x].data for x in range(80)).rstrip() for row in screen.history.top]
+    shown = [*above, *(row.rstrip() for row in screen.display)]
+    shown = [row.removeprefix("> ").strip() for row in shown if row.strip()]
+    pasted = [row for row in shown if "of a paste" in row]
+    assert pasted == lines[-len(pasted) :] and len(pasted) >= 6, shown
+    assert shown[len(shown) - shown[::-1].index(lines[-1])] == "got it" and "/help lists commands" in shown[0], shown
+
+
 def test_colours_in_a_paste_without_brackets(start: Start) -> None:
     terminal = start("'got it'")
     terminal.type("\x1b[1mbold\x1b[0m words\r")
@@ -218,7 +240,7 @@ def test_run_asks_before_it_reads_what_the_context_cannot_hold(key: str, code: i
     terminal = Terminal([sys.executable, "-c", "from edgellm.cli import main; main()", *command])
     try:
         terminal.type("y")  # before the question, which it does not answer
-        terminal.wait_for("of them; --context")
+        terminal.wait_for("of them; it was trained for")
         terminal.wait_for("y/N")
         terminal.type(key)
         assert terminal.child.wait(120) == code and terminal.echoes()

@@ -84,8 +84,19 @@ def test_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert f"{folder}: is a folder, and folders cannot be imported" in refused(capsys, ["import", folder], 3)
     assert f"'{folder}/other' is a path on this machine, not the name of a model" in refused(capsys, ["pull", f"{folder}/other"], 3)
+    loop, broken = tmp_path / "loop.gguf", tmp_path / "broken.gguf"
+    for link, to in ((loop, loop), (broken, tmp_path / "gone.gguf")):
+        link.symlink_to(to)
+    assert f"'{loop}' is a symbolic link that points to itself, not a model" in refused(capsys, ["show", str(loop)], 3)
+    assert f"'{broken}' is a broken symbolic link, not a model file" in refused(capsys, ["show", str(broken)], 3)
     assert f"'{folder}/text.txt/' does not exist: check the path" in refused(capsys, ["show", f"{folder}/text.txt/"], 3)
     assert "fetch it with: ollama pull x" in refused(capsys, ["pull", "ollama:x"], 3)
+
+
+@pytest.mark.parametrize("typed", ["q4km", "Q4KM", "q4_k_n", "q4-k-m"])
+def test_misspelt_types_get_suggestions(typed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean qwen3-0.6b:Q4_K_" in refused(capsys, ["pull", f"qwen3-0.6b:{typed}"], 3)
+    assert "did you mean Q4_K_" in refused(capsys, ["quantize", "guide", str(tmp_path / "out.gguf"), typed])
 
 
 def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

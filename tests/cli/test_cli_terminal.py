@@ -96,6 +96,17 @@ def test_clean_is_one_line() -> None:
     assert clean("a\n\x1b[31mb\t c\r\n\u202ed") == "a b c d"
 
 
+def test_names_that_the_locale_could_not_read_are_shown_as_utf8() -> None:
+    """As Python reads the bytes of arguments where the locale is ASCII, written plainly or by repr()."""
+    name = "/tmp/é→x.gguf".encode().decode("ascii", "surrogateescape")
+    assert clean(name) == clean(f"{name!r}")[1:-1] == "/tmp/é→x.gguf"
+    assert (
+        clean("a\udcff\udcc3.gguf")
+        == clean(repr("a\udcff\udcc3.gguf"))[1:-1]
+        == "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}.gguf"
+    )
+
+
 PROGRAM = """
 import sys
 sys.path[:0] = {folders!r}

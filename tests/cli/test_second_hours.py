@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ from fake_model import FakeModel, FakeStream
 
 import edgellm
 from edgellm.cli import app
-from edgellm.cli.chat import session_store
+from edgellm.cli.chat import repl, session_store
 from edgellm.cli.chat.conversation import Dialogue, Keeper
+from edgellm.cli.chat.guide import NOTES
 from edgellm.cli.chat.lines import EditedLines
 from edgellm.cli.chat.resuming import saved, saved_lines
 from edgellm.cli.chat.session_store import SavedChat, SessionStore
@@ -83,6 +85,37 @@ def test_a_resumed_chat_shows_its_last_exchange(capsys: pytest.CaptureFixture[st
     assert "> Name three rivers." in err and "Rhine, Nile, Po." in out and "not on the disk" in err
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("stem", ["guide", "SmolLM2-135M-Instruct.Q4_1", "a-name-that-is-longer-than-the-narrow-terminal-is"])
+def test_the_line_below_an_answer_shows_how_full_the_context_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, stem: str
+) -> None:
+    chat = conversation("yes")
+    list(chat.ask("a"))
+    chat.model.info = dataclasses.replace(chat.model.info, path=Path(f"{stem}.gguf"))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(repl, "columns", lambda stream: width)
+    monkeypatch.setattr(repl, "understands_escapes", lambda stream: True)
+    assert chat.last is not None
+    repl._status(chat, chat.last)
+    line = capsys.readouterr().err.removeprefix(repl.DIM).removesuffix(f"{repl.NORMAL}\n")
+    assert len(line) < width and line.endswith("%") and line[:5] == stem[:5]
+    assert ("[" in line) is (len(stem) + 30 < width)
+
+
+def test_a_long_name_does_not_shift_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out("/help", conversation())
+    lines = capsys.readouterr().err.splitlines()
+    texts = [line.lstrip() for line in lines if line.startswith(" " * 20)]
+    assert texts == ["list MCP servers, attach a resource of one, or ask its prompt"]
+
+
+def test_saved_chats_stand_in_columns() -> None:
+    write("rivers")
+    lines = saved_lines(write("a-longer-name"))
+    assert len(lines) == 2 and len({line.index("Name three") for line in lines}) == 1
+
+
 def test_a_chat_to_resume_is_picked_from_a_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = write("rivers")
     (line,) = saved_lines(store)
@@ -127,12 +160,18 @@ def test_files_that_do_not_fit_are_cut_or_refused(
     chat, long = conversation(), tmp_path / "long.txt"
     chat.model.tokenizer = edgellm.load_tokenizer("guide")  # type: ignore[misc]  # of the fake model
     long.write_text("word " * 200)
+    chat.model.info = dataclasses.replace(chat.model.info, context_train=4096)
     with pytest.raises(OptionError, match=r"the context holds 64; give a part of it, or start the chat with --context \d"):
+        carry_out(f"/file {long}", chat)
+    chat.model.info = dataclasses.replace(chat.model.info, context_train=100)
+    with pytest.raises(OptionError, match=r"the context holds 64; give a part of it$"):
         carry_out(f"/file {long}", chat)
     assert not chat.files
     monkeypatch.setattr("edgellm.cli.chat.session_commands.asked", lambda question: "attach its first 32?" in question)
     carry_out(f"/file {long}", chat)
+    assert "the guide can't" not in capsys.readouterr().err
     ((name, text),) = chat.files
+    chat.notes = NOTES
     assert name == "long.txt" and 0 < len(text) < 200 * 5
     short = tmp_path / "short.txt"
     short.write_text("ab")
@@ -142,7 +181,11 @@ def test_files_that_do_not_fit_are_cut_or_refused(
     carry_out("/context", chat)
     said = capsys.readouterr().err
     assert len(chat.files) == 2 and "short.txt is attached already" in said
-    assert "comes with your next message: long.txt, short.txt" in said and "short.txt, comes with the next message" in said
+    assert (
+        "the guide can't make use of files" in said
+        and "comes with your next message: long.txt, short.txt" in said
+        and "short.txt, comes with the next message" in said
+    )
 
 
 def test_undo_takes_a_number_and_commands_without_arguments_refuse_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,13 +200,21 @@ def test_undo_takes_a_number_and_commands_without_arguments_refuse_one(capsys: p
     assert len(chat.turns) == 2
 
 
-def test_a_prompt_that_the_context_cannot_hold_is_said_before_it_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    reading = ReadingLine(64)
+@pytest.mark.parametrize(
+    ("trained", "advice"),
+    [(0, "; --context 2048 keeps them all"), (1000, "; --context 1000 keeps them all"), (100, "; it was trained for 100\n")],
+)
+def test_a_prompt_that_the_context_cannot_hold_is_said_before_it_is_read(
+    capsys: pytest.CaptureFixture[str], trained: int, advice: str
+) -> None:
+    reading = ReadingLine(64, trained)
     for done in (0, 64, 96):
         reading.read(done, 100)
         said = capsys.readouterr().err
-        assert ("the prompt has 100 tokens, and the context holds 64: the model does not see 36 of them" in said) is (done == 0)
-    ReadingLine(64).read(40, 100)
+        assert ("the prompt has 100 tokens, and the context holds 64: the model does not see 36 of them" + advice in said) is (
+            done == 0
+        )
+    ReadingLine(64, trained).read(40, 100)
     assert not capsys.readouterr().err, "a long chat, most of which was read before"
 
 
@@ -227,6 +278,26 @@ def test_a_python_that_was_built_without_some_modules(missing: str, command: str
     )
     assert code is None or done.returncode == code, done.stderr
     assert said in done.stdout + done.stderr and "fault of edgellm" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS counts mappings, and processors can be chosen, on Linux only")
+@pytest.mark.parametrize("kilobytes", [200_000, 400_000, 1_000_000, None])
+@pytest.mark.parametrize("command", ["--help", "list", "run guide hi --temp 0 -n 1"])
+def test_a_machine_of_one_core_and_little_memory(kilobytes: int | None, command: str) -> None:
+    import resource
+
+    def limit() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        if kilobytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (kilobytes << 10, kilobytes << 10))
+
+    program = [sys.executable, "-c", "from edgellm.cli import main; main()", *command.split()]
+    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=limit, timeout=300)
+    if command.startswith("run") and done.returncode == 3:
+        assert kilobytes is not None and "take a smaller model" in done.stderr and "()" not in done.stderr
+    else:
+        assert done.returncode == 0 and done.stdout and "error" not in done.stderr, done.stderr
+    assert not (command.startswith("run") and kilobytes == 200_000 and done.returncode == 0)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")

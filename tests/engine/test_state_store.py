@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from waiting import until
 
 import edgellm
 from edgellm import Generation, Model, OptionError
-from edgellm.engine import state_store
+from edgellm.engine import saved_pages, state_store
 from edgellm.engine.saved_pages import Chunk
 from edgellm.engine.saved_session import DIGEST, HEAD
 
@@ -65,6 +66,40 @@ def test_a_restart_computes_what_is_new_alone(path: Path, folder: Path) -> None:
     third = answer(path, [*SYSTEM, *SYSTEM[:300], 14])
     assert third.stats.cached_tokens == len(SYSTEM) + 300
     assert not list(folder.glob("*.part"))
+
+
+def test_the_last_state_is_read_before_a_request_asks_for_it(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(path, [*SYSTEM, 9])
+    answer(path, [*SYSTEM, 9, *range(3, 40)])  # in a file of its own that needs the first
+    assert len(saved(folder)) == 2
+    with opened(path) as model:
+        store = model.engine.core.cache.store
+        assert store is not None
+        until(lambda: store._ahead is not None)
+
+        def load(*given: Any) -> Any:
+            raise AssertionError("it was read again")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(saved_pages, "load", load)
+            found = model.generate([*SYSTEM, 9, *range(3, 40), 10], **ASKED)
+        assert found.stats.cached_tokens >= len(SYSTEM) + 38 and store._ahead is None
+    monkeypatch.setattr(state_store, "AHEAD", 1 << 60)  # no memory has so much room
+    with opened(path) as model:
+        store = model.engine.core.cache.store
+        assert store is not None
+        until(lambda: not any(thread.name == "edgellm-prefixes" for thread in threading.enumerate()))
+        assert store._ahead is None
+    assert found.token_ids == answer(path, [*SYSTEM, 9, *range(3, 40), 10], prefix_cache="off").token_ids
+
+
+def test_closing_saves_the_last_answer(path: Path, folder: Path) -> None:
+    """Also one too short to be saved while others are answered."""
+    answer(path, [*SYSTEM, 9])
+    first = answer(path, [*SYSTEM, 9, *range(3, 40)])
+    again = answer(path, [*SYSTEM, 9, *range(3, 40), *first.token_ids, 5])
+    assert again.stats.cached_tokens >= len(SYSTEM) + 1 + 37 + len(first.token_ids) - 1
+    assert len(saved(folder)) <= 2
 
 
 @pytest.mark.parametrize(

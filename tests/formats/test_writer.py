@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFValueType
 from gguf_cases import gguf as gguf_bytes
+from hf_checkpoints import write_checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
@@ -298,6 +299,42 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run(["quantize", str(source), str(out), "Q8_0"]) == 3
     assert f"error: {out} cannot be written: {os.strerror(errno.ENOSPC)}; make room" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["m.gguf", "text.txt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of files' sizes")
+@pytest.mark.parametrize(
+    ("arguments", "room"),
+    [
+        (["quantize", "m.gguf", "new.gguf", "Q8_0"], 4096),
+        (["convert", "hf", "new.gguf"], 4096),
+        (["convert", "hf", "new.gguf"], 40_000),
+        (["import", "m.gguf", "travel", "--copy"], 4096),
+        (["imatrix", "m.gguf", "text.txt", "new.gguf"], 256),
+        (["embed", "m.gguf", "text.txt", "--pooling", "mean", "--output", "new.npy"], 64),
+    ],
+)
+def test_a_disk_that_fills_up_leaves_no_half_file(
+    arguments: list[str], room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The system's own limit, which stops a write where a full disk would: behind its first bytes."""
+    import resource
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "text.txt").write_text("a b c\n" * 200)
+    tiny_model(tmp_path / "m.gguf", tokenizer="spm")
+    write_checkpoint(tmp_path / "hf", "llama")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        code = run(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = capsys.readouterr().err
+    assert code == 3 and os.strerror(errno.EFBIG) in said and said.count("error:") == 1, said
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert run(arguments) == 0, "with room it goes well"
 
 
 def test_places_are_looked_at_before_long_work(

@@ -27,10 +27,10 @@ from edgellm.cli import app, opening
 class Terminal:
     """A program on a pseudo-terminal: type into it, wait for what it shows."""
 
-    def __init__(self, program: str | list[str], columns: int = 80, **environment: str) -> None:
+    def __init__(self, program: str | list[str], columns: int = 80, rows: int = 40, **environment: str) -> None:
         """`program`: Python source with the fake model at hand, or a command line."""
         self._leader, follower = pty.openpty()
-        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.all = self.shown = ""  # everything; what came after what was waited for last
         self.child = subprocess.Popen(
             [sys.executable, "-c", with_header(program)] if isinstance(program, str) else program,

@@ -84,7 +84,7 @@ def test_the_plan_of_a_header_is_the_plan_of_the_model(arch: str, tmp_path: Path
         assert isinstance(executable, CpuExecutable)
         assert need.kv == model.info.kv_bytes == full_state(executable).nbytes
         assert need.work == executable._plan.nbytes > executable._plan.arena.nbytes
-    assert 0 < need.weights <= path.stat().st_size and need.total == need.allocated + need.weights
+    assert 0 < need.weights <= path.stat().st_size and need.total == need.weights + need.kv + need.work + need.base
 
 
 def test_more_context_threads_and_precision_need_more(model: Path) -> None:

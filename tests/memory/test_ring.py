@@ -191,6 +191,7 @@ def test_pictures_are_seen_whole_or_not_at_all(
     plan, ids = layout(context, sinks, chunk, window), ids_with_pictures(pieces)
     sequence, plain = Sequence(plan), Simulation(plan.classes[0])
     memory, held = plan.classes[0], dict[int, int]()
+    cuts = data.draw(st.integers(0, 4))  # without a bound the walk seldom comes to an end
     while len(sequence) < len(ids):
         n, start = min(data.draw(st.integers(1, chunk)), len(ids) - len(sequence)), len(sequence)
         placed = sequence.place(n, ids[start : start + n])
@@ -207,5 +208,6 @@ def test_pictures_are_seen_whole_or_not_at_all(
         assert sequence.evicted == len(sequence) - len(seen)
         again = Sequence.restored(plan, sequence.ids, sequence.oldest, None, sequence.kept)
         assert again.evicted == sequence.evicted == sequence.fork().evicted
-        if data.draw(st.booleans()):
+        if cuts and data.draw(st.booleans()):
+            cuts -= 1
             sequence.truncate(data.draw(st.sampled_from([m for m in range(len(sequence) + 1) if sequence.can_truncate(m)])))

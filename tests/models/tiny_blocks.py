@@ -28,12 +28,17 @@ SCALES: dict[str, dict[int, float]] = {
 QUARTERS = {"IQ1_M": 0.013}  # types whose float16 has a quarter in the highest bits of each of the last four words
 
 
-def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, seed: int) -> npt.NDArray[Any]:
-    """`array` (..., columns) as rows of bytes of that type; blocks of the types in SCALES and QUARTERS are random, not encoded."""
+def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, seed: int | None) -> npt.NDArray[Any]:
+    """`array` (..., columns) as rows of bytes of that type; blocks of the types in SCALES and QUARTERS are random, not encoded.
+
+    `seed`: of these blocks; None for a block of zeros in place of each, of any type.
+    """
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if seed is None:
+        return np.zeros((*array.shape[:-1], array.shape[-1] // block * block_bytes), np.uint8)
     if kind.name not in SCALES and kind.name not in QUARTERS:
         encoder = getattr(gguf.quants, kind.name, None)  # all rows at once, where `quantize` takes sixteen at a time
         return gguf.quants.quantize(array, kind) if encoder is None else encoder.quantize_rows(array)  # type: ignore[no-any-return]
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rng, n_blocks = np.random.default_rng(seed), array.size // block
     blocks = rng.integers(0, 256, (n_blocks, block_bytes), np.uint8)
     spread = rng.uniform(0.7, 1.3, n_blocks)  # one per block, so that mins stay in step with scales

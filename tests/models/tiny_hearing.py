@@ -80,7 +80,52 @@ def _gemma4ua() -> tuple[dict[str, Any], Shapes]:
     return {}, {"mm.a.input_projection.weight": (OUT, 640)}
 
 
+def _conformer(norms: tuple[str, ...], after: str, *, bias: bool) -> Shapes:
+    """Blocks; `after`: the name of a projection of sines and cosines."""
+    shapes: Shapes = {}
+    for block in (f"a.blk.{layer}" for layer in range(LAYERS)):
+        for name in norms:
+            shapes |= _norm(f"{block}.{name}", N) if bias else {f"{block}.{name}.weight": (N,)}
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out", "conv_pw2"):
+            shapes |= _linear(f"{block}.{name}", N, N, bias=bias)
+        for number in ("", "_1"):
+            shapes |= _linear(f"{block}.ffn_up{number}", FF, N, bias=bias) | _linear(f"{block}.ffn_down{number}", N, FF, bias=bias)
+        shapes |= _linear(f"{block}.conv_pw1", 2 * N, N, bias=bias) | {f"{block}.{after}.weight": (N, N)}
+    return shapes
+
+
+def _gemma4a() -> tuple[dict[str, Any], Shapes]:
+    norms = ("ffn_norm", "ffn_norm_1", "ffn_post_norm", "ffn_post_norm_1", "attn_pre_norm", "attn_post_norm", "conv_norm")
+    shapes = _conformer((*norms, "norm_conv", "ln2"), "attn_k_rel", bias=False)
+    for block in (f"a.blk.{layer}" for layer in range(LAYERS)):
+        shapes |= {f"{block}.per_dim_scale.weight": (N // 2,), f"{block}.conv_dw.weight": (N, 5)}
+        shapes |= {f"{block}.attn_q.input_{end}": (1,) for end in ("min", "max")}
+    shapes |= {"a.conv1d.0.weight": (6, 1, 3, 3), "a.conv1d.1.weight": (4, 6, 3, 3)}
+    shapes |= {"a.conv1d.0.norm.weight": (6,), "a.conv1d.1.norm.weight": (4,), "a.input_projection.weight": (N, 4 * BINS // 4)}
+    return {}, shapes | _linear("a.pre_encode.out", 40, N) | {"mm.a.input_projection.weight": (OUT, 40)}
+
+
+def _lfm2a() -> tuple[dict[str, Any], Shapes]:
+    shapes = _conformer(("ffn_norm", "ffn_norm_1", "ln1", "ln2", "norm_conv", "conv_norm"), "linear_pos", bias=True)
+    for block in (f"a.blk.{layer}" for layer in range(LAYERS)):
+        shapes |= {f"{block}.pos_bias_u": (2, N // 2), f"{block}.pos_bias_v": (2, N // 2)}
+        shapes |= {f"{block}.conv_dw.weight": (N, 9), f"{block}.conv_dw.bias": (N,)}
+    for number, inputs in ((0, 1), (2, 1), (3, 8), (5, 1), (6, 8)):
+        size = 1 if number in (3, 6) else 3
+        shapes |= {f"a.conv1d.{number}.weight": (8, inputs, size, size), f"a.conv1d.{number}.bias": (8, 1, 1)}
+    shapes |= _linear("a.pre_encode.out", N, 8 * BINS // 8) | _norm("mm.a.mlp.0", N)
+    return {}, shapes | _linear("mm.a.mlp.1", 40, N) | _linear("mm.a.mlp.3", OUT, 40)
+
+
+def _meralion() -> tuple[dict[str, Any], Shapes]:
+    shapes = _whisper() | _norm("mm.a.norm_pre", 5 * N) | _linear("mm.a.mlp.0", 40, 5 * N) | _linear("mm.a.mlp.3", OUT, 40)
+    return {"projector.stack_factor": 5}, shapes | _linear("mm.a.mlp.1", 40, 40) | _linear("mm.a.mlp.2", 40, 40)
+
+
 KINDS = {
+    "meralion": _meralion,
+    "gemma4a": _gemma4a,
+    "lfm2a": _lfm2a,
     "qwen2.5o": _qwen2a,
     "qwen3a": _qwen3a,
     "gemma4ua": _gemma4ua,

@@ -35,6 +35,27 @@ from edgellm.spec import matrices, vectors
 
 Array = npt.NDArray[Any]  # Any: metadata arrays and quantised rows have several element types
 
+# sizes of the models that `tiny_model` writes, as a config.json names them
+CONFIG: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "vocab_size": 96,
+}
+GPT2_CONFIG: dict[str, Any] = {
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_inner": 96,
+    "n_head": 4,
+    "n_positions": 128,
+    "layer_norm_epsilon": 1e-5,
+}
 # of any shape, which converters never quantise
 FLOATS = (
     "conv.weight",
@@ -107,13 +128,20 @@ class Shape:
     n_dense: int = 0  # layers before the first one with experts
 
 
+class Zeros:
+    """In place of a generator of random numbers."""
+
+    def standard_normal(self, shape: int | tuple[int, ...]) -> Array:
+        return np.zeros(shape, np.float32)
+
+
 def tiny_model(
     path: str | os.PathLike[str],
     arch: str = "llama",
     quant: str = "F32",
     *,
     tokenizer: str | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     template: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Array | None] | None = None,
@@ -125,7 +153,7 @@ def tiny_model(
     `quant`: type of the matrices; rows that its blocks do not divide become Q8_0 or F16. `tokenizer`: "spm", "bpe" or
     None (ids only). `template`: chat template. `metadata`: keys that replace or join the usual ones ("{arch}" in a key
     is filled in; None drops it). `tensors`: float32 arrays that replace or join the usual ones (None drops one).
-    `controls`: more control tokens, for "bpe".
+    `controls`: more control tokens, for "bpe". `seed`: of the weights; None for zeros, which are written faster.
     `sizes`: fields of Shape; 256-element types get n_embd = n_ff = 256 and head_dim 64 unless sizes say otherwise.
     """
     asked = arch, quant, tokenizer, seed, template, metadata, tensors, tuple(controls), sizes
@@ -150,7 +178,7 @@ def _write(
     arch: str,
     quant: str,
     tokenizer: str | None,
-    seed: int,
+    seed: int | None,
     template: str | None,
     metadata: Mapping[str, Any] | None,
     tensors: Mapping[str, Array | None] | None,
@@ -170,10 +198,11 @@ def _write(
     add_tokenizer(writer, tokenizer, controls)
     if template is not None:
         writer.add_chat_template(template)
-    arrays: dict[str, Array | None] = {**_tensors(arch, shape, np.random.default_rng(seed)), **(tensors or {})}
+    rng: Any = Zeros() if seed is None else np.random.default_rng(seed)
+    arrays: dict[str, Array | None] = {**_tensors(arch, shape, rng), **(tensors or {})}
     for index, (name, array) in enumerate(arrays.items()):
         if array is not None:
-            _add_tensor(writer, name, array, quant, seed + index)
+            _add_tensor(writer, name, array, quant, None if seed is None else seed + index)
     _finish(writer)
 
 
@@ -197,7 +226,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_string(key, value)
 
 
-def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
+def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int | None) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
     if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")) or name.endswith((*FLOATS, ".bias")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ def seeing(folder: Path, kind: str = "idefics3", arch: str = "llama", tokenizer:
     """A tiny model with an encoder of this kind beside it, loaded."""
     projector_file(folder / "mmproj.gguf", kind)
     return edgellm.load(tiny_model(folder / "m.gguf", arch, "F32", n_embd=OUT, tokenizer=tokenizer), **{"context": 512} | options)
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """A projector file that is cut, or whose header has other bytes in places."""
+    chance, broken = random.Random(seed), bytearray(data)
+    if seed % 4 == 0:
+        broken = broken[: chance.randrange(len(broken))]
+    elif seed % 4 == 1:
+        broken[chance.randrange(6000)] = chance.randrange(256)
+    elif seed % 4 == 2:
+        key = chance.choice([at for at in range(3000) if broken.startswith(b"clip.", at)])
+        broken[key + chance.randrange(20, 70)] = chance.randrange(256)
+    else:
+        first = chance.randrange(6000)
+        broken[first : first + chance.randrange(1, 64)] = chance.randbytes(chance.randrange(1, 64))
+    return bytes(broken)
 
 
 def _linear(name: str, n: int, k: int) -> Shapes:
@@ -232,7 +249,30 @@ def _resampler() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 8, "image_size": 64, "projection_dim": 0}, shapes
 
 
+def _exaone4_5() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _qwen25vl()
+    for block in (f"v.blk.{layer}" for layer in range(LAYERS)):
+        for name in "qkv":
+            del shapes[f"{block}.attn_{name}.weight"], shapes[f"{block}.attn_{name}.bias"]
+        shapes |= _linear(f"{block}.attn_qkv", 2 * N, N)
+    return keys | {"attention.head_count_kv": 1, "window_size": 56}, shapes
+
+
+def _ling3vl() -> tuple[dict[str, Any], Shapes]:
+    _, shapes = _qwen3vl()
+    shapes = {name: shape for name, shape in shapes.items() if "deepstack" not in name and "post_ln" not in name}
+    return {"spatial_merge_size": 2, "patch_size": 16}, shapes | _norm("mm.input_norm", N)
+
+
+def _phi4() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(16, 64) | _linear("mm.0", OUT, N) | _linear("mm.2", OUT, OUT)
+    return {"patch_size": 16, "image_min_pixels": 32 * 32, "image_max_pixels": 128 * 128}, shapes
+
+
 KINDS = {
+    "exaone4_5": _exaone4_5,
+    "ling3vl": _ling3vl,
+    "phi4": _phi4,
     "resampler": _resampler,
     "internvl": _internvl,
     "llama4": _llama4,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -38,24 +39,21 @@ def test_every_folder_is_a_package_of_the_wheel() -> None:
 
 def test_every_package_says_what_it_is_for() -> None:
     for path in SOURCES:
-        document = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        assert document and "TODO" not in document, path
+        document = re.match(r'(?:#[^\n]*\n)*r?"""(.+?)"""', path.read_text(encoding="utf-8"), re.DOTALL)
+        assert document and "TODO" not in document[1], path
 
 
 def test_docstrings_name_their_thing() -> None:
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                document = ast.get_docstring(node) or ""
-                assert document.split(" ")[0] not in ("What", "Whether", "Who"), (path, document)
+        assert re.findall(r'^\s*r?"""(?:What|Whether|Who) .*', path.read_text(encoding="utf-8"), re.MULTILINE) == [], path
 
 
 def test_no_two_public_classes_have_one_name() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if "scripts" not in path.parts else ():
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+        for name in re.findall(r"^ *class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if "scripts" not in path.parts:
+                places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -147,8 +145,10 @@ def test_the_search_finds_what_it_is_for(code: str, found: list[str]) -> None:
 
 
 def test_no_code_from_text_no_pickle_no_shell() -> None:
+    words = re.compile(rf"\b({'|'.join(CALLS | MODULES)}|shell|allow_pickle|system|popen)\b")
     for path in SOURCES:
-        assert list(forbidden(ast.parse(path.read_text(encoding="utf-8")))) == [], path
+        text = path.read_text(encoding="utf-8")
+        assert words.search(text) is None or list(forbidden(ast.parse(text))) == [], path
 
 
 def test_every_dependency_has_a_range_and_a_reason() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fake_commands import pipe_in
 from scripted import scripted
@@ -181,6 +182,26 @@ def test_a_server_that_changes_and_ends_is_followed() -> None:
             await tools.close()
 
     asyncio.run(used())
+
+
+def test_commands_that_go_on_are_ended(tmp_path: Path) -> None:
+    """One that is connected and one that has said nothing yet: both ignore that their input ends."""
+    ids = [tmp_path / name for name in ("connected", "silent")]
+    begin = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); "
+    talk = f"sys.path.insert(0, {str(HELPER.parent)!r}); from mcp_server import server; server.run('stdio'); "
+    codes = (begin + talk + "time.sleep(600)", begin + "time.sleep(600)")
+    servers = [McpServer(path.name, sys.executable, ("-c", code, str(path))) for path, code in zip(ids, codes, strict=True)]
+
+    async def used() -> None:
+        tools = McpTools(tuple(servers))
+        start = asyncio.create_task(tools.start())
+        await auntil(lambda: "price" in tools.tools and all(path.exists() and path.read_text() for path in ids))
+        await tools.close()
+        await start
+
+    asyncio.run(used())
+    for path in ids:
+        assert not psutil.pid_exists(int(path.read_text()))
 
 
 def test_resources_and_prompts_in_a_terminal(

@@ -196,7 +196,7 @@ def test_errors_are_reported_in_the_conversation(opened: Callable[..., Any], ser
     assert answers(tab) == ["It begins"]
     tab.unroute("**/v1/chat/completions")
     ask(tab, "word " * 3000)
-    tab.locator(".note.error", has_text="context holds 1024").wait_for(state="attached")  # it may be outside of the view
+    tab.locator(".note.error", has_text="context length, 1024").wait_for(state="attached")  # it may be outside of the view
 
 
 def test_two_tabs_share_the_chats(browser: Any, server: Running) -> None:

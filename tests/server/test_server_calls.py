@@ -218,7 +218,11 @@ REFUSED: dict[str, tuple[Callable[[Clients], Any], Refused]] = {
     "images.generate": (lambda c: c.o.images.generate(prompt="x"), LATER),
     "images.edit": (lambda c: c.o.images.edit(image=b"x", prompt="x"), LATER),
     "audio.speech": (lambda c: c.o.audio.speech.create(model="x", voice="alloy", input="x"), LATER),
-    "audio.transcriptions": (lambda c: c.o.audio.transcriptions.create(model="x", file=("a.wav", b"x")), LATER),
+    "audio.transcriptions": (
+        lambda c: c.o.audio.transcriptions.create(model="toy", file=("a.wav", b"x")),
+        (openai.BadRequestError, "takes no audio"),
+    ),
+    "audio.translations": (lambda c: c.o.audio.translations.create(model="toy", file=("a.wav", b"x")), LATER),
     "vector_stores": (lambda c: c.o.vector_stores.search("x", query="y"), LATER),
     "conversations": (lambda c: c.o.conversations.create(), LATER),
     "responses.compact": (lambda c: c.o.responses.compact(model="toy", input="x"), LATER),

@@ -86,6 +86,7 @@ def test_streams_show_signs_of_life_while_a_model_is_loaded(path: str, monkeypat
         failed = server.exchange("/v1/responses", {"model": "odd", "input": "Hi", "stream": True})[2].splitlines()[-2]
         event = TypeAdapter(ResponseFailedEvent).validate_json(failed.removeprefix(b"data: "))
         assert event.response.status == "failed" and event.response.error and "is odd" in event.response.error.message
+        monkeypatch.setattr(streaming, "PING_SECONDS", 60.0)  # an error before the first sign of life has a status
         assert server.exchange(CHAT, {**asked, "model": "none"})[0] == 404
 
 

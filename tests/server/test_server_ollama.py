@@ -62,6 +62,12 @@ def test_names(client: ollama.Client, server: Running) -> None:
     assert client.chat("guide:latest", user(), options={"num_predict": 1}).done
     client.copy("guide", "friend")
     assert client.chat("friend", user(), options={"num_predict": 1}).done
+    with pytest.raises(ollama.ResponseError, match="started with"):
+        client.copy("friend", "guide")
+    client.delete("friend")  # the name alone goes
+    with pytest.raises(ollama.ResponseError, match="friend"):
+        client.chat("friend", user())
+    assert client.chat("guide", user(), options={"num_predict": 1}).done
     with pytest.raises(ollama.ResponseError) as missing:
         client.chat("no-such-model", user())
     assert missing.value.status_code == 404

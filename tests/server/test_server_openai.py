@@ -73,8 +73,9 @@ def test_logprobs(client: openai.OpenAI) -> None:
 def test_forms(client: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": False}
     form: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-    answer = client.chat.completions.create(messages=user("Is it?"), response_format=form, **GREEDY)
-    assert isinstance(json.loads(answer.choices[0].message.content or "")["yes"], bool)
+    for stop in (None, ["<end_code>", "e"]):  # smolagents sends both
+        answer = client.chat.completions.create(messages=user("Is it?"), response_format=form, stop=stop, **GREEDY)
+        assert isinstance(json.loads(answer.choices[0].message.content or "")["yes"], bool)
     with pytest.raises(openai.BadRequestError, match="uniqueItems"):
         bad: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array", "uniqueItems": True}}}
         client.chat.completions.create(messages=user(), response_format=bad, **GREEDY)
@@ -89,6 +90,8 @@ def test_forms(client: openai.OpenAI) -> None:
         ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
         ({"structured_outputs": {"json": {"type": "boolean"}}}, "true|false"),
         ({"grammar": 'start: "x" | "y"'}, "x|y"),
+        ({"grammar": 'root ::= "x" | "y"'}, "x|y"),
+        ({"guided_grammar": "root ::= [xy]{2}"}, "[xy]{2}"),
     ],
 )
 def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], wanted: str) -> None:
@@ -98,8 +101,10 @@ def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], 
     form = {"type": "json", "value": {"enum": ["yes"]}}  # text-generation-inference's
     assert server.ask(CHAT, {"messages": user(), "response_format": form})[1]["choices"][0]["message"]["content"] == '"yes"'
     for wrong in (
-        {"grammar": 'root ::= "x"'},
+        {"grammar": 'root ::= "x'},
         {"guided_json": "{"},
+        {"min_tokens": 5},
+        {"stop_token_ids": [3]},
         {"guided_regex": "("},
         {**asked, "guided_regex": "a", "guided_choice": ["a"]},
     ):
@@ -110,6 +115,8 @@ def test_forms_of_llama_server_and_vllm(server: Running, asked: dict[str, Any], 
 def test_models(client: openai.OpenAI) -> None:
     assert "guide" in [model.id for model in client.models.list()]
     assert client.models.retrieve("guide").id == "guide"
+    for listed in client.models.list():  # what Mistral's client needs to read a model
+        assert listed.model_extra and listed.model_extra["type"] == "base" and listed.model_extra["capabilities"]["completion_chat"]
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(model="no-such-model", messages=user())
     assert missing.value.code == "model_not_found"
@@ -124,6 +131,7 @@ def test_a_prompt_that_does_not_fit_names_both_numbers(client: openai.OpenAI) ->
     with pytest.raises(openai.BadRequestError) as full:
         client.chat.completions.create(messages=user("river " * 3000), **GREEDY)
     assert full.value.code == "context_length_exceeded" and "1024" in str(full.value) and "tokens" in str(full.value)
+    assert "is longer than the model's context length" in str(full.value)  # LiteLLM's ContextWindowExceededError
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(messages=user("river " * 3000), stream=True, **GREEDY)
     old = [{"role": "user", "content": "river " * 900}, {"role": "assistant", "content": "Yes."}]

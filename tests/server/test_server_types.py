@@ -26,6 +26,7 @@ BLOCKS = [{"name": "weather", "input_schema": SCHEMA}]
 ADDED = {  # to what OpenAI's types have: llama-server's, vLLM's, and those of other protocols at the same path
     "timings", "reasoning", "reasoning_content", "store", "name",
     "created", "object", "owned_by", "meta", "max_model_len", "created_at", "display_name", "lifecycle", "max_input_tokens", "type",
+    "capabilities",
 }  # fmt: skip
 LIMIT = {"model": "toy", "max_tokens": 200}
 LOGPROBS = {"logprobs": True, "top_logprobs": 2}
@@ -125,7 +126,8 @@ def test_errors(server: Running) -> None:
 def test_models_and_stored_responses(server: Running) -> None:
     for listed in (ask(server, "/v1/models"), ask(server, "/models")):
         check(gpt.Model, listed["data"][0])
-        check(claude.ModelInfo, listed["data"][0])
+    headers = {"anthropic-version": "2023-06-01"}
+    check(claude.ModelInfo, server.ask("/v1/models", headers=headers)[1]["data"][0])
     check(gpt.Model, ask(server, "/v1/models/toy"))
     check(claude.MessageTokensCount, ask(server, "/v1/messages/count_tokens", {"messages": user()}))
     identity = ask(server, "/v1/responses", {"input": "Hi"})["id"]

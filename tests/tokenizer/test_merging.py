@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import tiny_tokenizers
@@ -12,7 +13,7 @@ from pace import Clock
 from tokenizers import models
 from vocabulary_cases import PREFIX, bpe_metadata
 
-from edgellm.tokenizer import Tokenizer, bpe, build_tokenizer, joints, merging
+from edgellm.tokenizer import Tokenizer, bpe, build_tokenizer, joints, merging, windows
 from edgellm.tokenizer.spm import BYTE_TEXTS
 
 BYTE_LETTERS = tiny_tokenizers.byte_characters()
@@ -175,3 +176,17 @@ def test_long_words_take_time_in_proportion_to_their_length(unit: str) -> None:
 def test_no_words_and_no_merges(way: None) -> None:
     tokenizer = build_tokenizer(bpe_metadata(merges=[]), file="x")
     assert tokenizer.encode("") == [] and [tokenizer.token_text(i) for i in tokenizer.encode("the")] == ["t", "h", "e"]
+
+
+@pytest.mark.parametrize("unit", ["abc", "abcbb"])
+def test_a_repeated_unit_is_merged_a_few_times_only(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
+    """A run whose tokens begin at another place in each window of rows: a heap would take it symbol by symbol."""
+    monkeypatch.setattr(windows, "WINDOW", 1 << 10)
+    parts = [unit[:n] for n in range(2, len(unit) + 1)] + [unit * 2, unit * 4]
+    merges = [f"{part[:-1]} {part[-1]}" for part in parts[:-2]] + [f"{unit} {unit}", f"{unit * 2} {unit * 2}"]
+    tokens = [*BYTE_LETTERS, *parts, "<end>"]
+    tokenizer = build_tokenizer(metadata_of(tokens, [NORMAL] * (len(tokens) - 1) + [CONTROL], merges), file="x")
+    merged = Mock(side_effect=merging.merge_word)
+    monkeypatch.setattr(merging, "merge_word", merged)
+    assert tokenizer.encode(unit * 4 * 4000) == [tokens.index(unit * 4)] * 4000
+    assert 0 < merged.call_count <= merging.ALIKE < len(unit) * 4 * 4000 / windows.WINDOW / 4

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from edgellm.api.forms.form import marks_in
 from edgellm.api.tools import Toolbox
-from edgellm.chat.families import Openings, plain, ways
+from edgellm.chat.families import Format, Openings, plain, ways
 from edgellm.chat.schemas import argument_of, variants
-from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
+from edgellm.errors import SchemaError
+from edgellm.sampling.constraint import AnyConstraint, GrammarConstraint, TokenConstraint
 from edgellm.sampling.json_limits import JsonLimits, JsonState, Values, ValueState
 from edgellm.tokenizer import Tokenizer
 
@@ -29,8 +32,8 @@ class CallGrammars:
         tokenizer: Tokenizer,
         limits: JsonLimits | None = None,
     ) -> None:
-        """`grammars`: by the names of formats. `limits`: of the JSON in calls."""
-        self._limits = limits
+        """`grammars`: by the names of formats; those of others are made when one is needed. `limits`: of the JSON in calls."""
+        self._limits, self._tools, self._mark = limits, tools, marks_in(tokenizer)
         self._grammars, self._tree, self._n_vocab, self._tokenizer = grammars, tree, n_vocab, tokenizer
         self._openings = Openings(ways(tools.format, plain(tools.allowed or tools.tools)), _spelled)
         self._typed = frozenset(
@@ -66,15 +69,27 @@ class CallGrammars:
                 return at  # text may begin like that
             if (thinking or format.first) and not there[len(opener) :].strip() and not format.whole_body:
                 return at  # the text may name the mark alone
-            if (matcher := self._matcher(format.name, there)) is not None:
-                begun = JsonState() if format.values is None else ValueState(Values.of(*format.values, self._typed))
-                state = begun.after(there.encode("latin-1"))
-                return GrammarConstraint(lambda: matcher, self._n_vocab, self._limits, state)
+            sign = there[len(opener) :].strip()[:1]
+            likely = [each for each in (format, *format.others) if not sign or not each.first or sign in each.first]
+            if fitting := [each for each in map(partial(self._rest, there), likely) if each is not None]:
+                return fitting[0] if len(fitting) == 1 else AnyConstraint(fitting)
             done = at + max(1, len(opener))  # it is no call of these tools
 
-    def _matcher(self, name: str, there: str) -> Matcher | None:
+    def _rest(self, there: str, format: Format) -> TokenConstraint | None:
+        """The rest of a call that may follow in a format; None where the text does not fit it."""
+        if (matcher := self._matcher(format, there)) is None:
+            return None
+        begun = JsonState() if format.values is None else ValueState(Values.of(*format.values, self._typed))
+        return GrammarConstraint(lambda: matcher, self._n_vocab, self._limits, begun.after(there.encode("latin-1")))
+
+    def _matcher(self, format: Format, there: str) -> Matcher | None:
         """The continuation of a call's text in its grammar, None where it does not fit."""
-        matcher = self._tree().matcher(self._grammars[name])
+        if (grammar := self._grammars.get(format.name)) is None:
+            try:
+                grammar = self._tools.grammar(format, self._mark)
+            except SchemaError:  # names that these tags cannot hold
+                return None
+        matcher = self._tree().matcher(grammar)
         tokens = self._tokens(there.encode("latin-1").decode(errors="replace"))
         return None if matcher.is_error() or matcher.try_consume_tokens(tokens) < len(tokens) else matcher
 

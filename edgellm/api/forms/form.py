@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.api.forms import FORMS
+from edgellm.api.forms.gbnf import is_gbnf, lark_of
 from edgellm.api.forms.schema import as_json, reader_of, schema_of
 from edgellm.arguments import as_int, check_flag
 from edgellm.chat.families import Mark
@@ -145,8 +146,13 @@ def _grammar(given: object) -> Form:
     from llguidance import LLMatcher
 
     if not isinstance(given, str) or not given.strip():
-        raise SchemaError("is not a grammar", option="grammar", value=given, advice="give Lark's syntax with a rule called start")
-    return Form(LLMatcher.grammar_from_lark(given))
+        raise SchemaError(
+            "is not a grammar",
+            option="grammar",
+            value=given,
+            advice="give Lark's syntax with a rule called start, or GBNF with one called root",
+        )
+    return Form(LLMatcher.grammar_from_lark(lark_of(given) if is_gbnf(given) else given))
 
 
 def marks_in(tokenizer: Tokenizer) -> Mark:

@@ -81,7 +81,7 @@ class GrammarVocabulary:
     @cached_property
     def _pieces(self) -> Pieces:
         """With an id that no token has behind them: it stands for an end that is missing."""
-        pieces = [self._tokenizer.piece(token) for token in range(self._tokenizer.vocab_size)]
+        pieces = self._tokenizer.pieces()
         return Pieces(pieces + [b""] * (self._n_vocab + 1 - len(pieces)))
 
     def _channel_tokens(self, marks: Marks | None) -> ChannelTokens:

@@ -15,6 +15,8 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
 from edgellm.spec import uses, verify
 
+BY_HEAD = (".pos_bias_u", ".pos_bias_v")  # vectors with a row for each head
+
 __all__ = ["AudioKeys", "Stage", "find", "load_encoder", "names"]
 
 
@@ -51,6 +53,8 @@ def load_encoder(gguf: GGUFFile) -> tuple[AudioKeys, tuple[Stage, ...], list[Gra
     for name, tensor in gguf.tensors.items():  # kernels are matrices with a row for each output
         if name.startswith("a.") and len(tensor.shape) > 2 and not name.endswith(".bias"):
             gguf.tensors[name] = replace(tensor, shape=(tensor.shape[0], math.prod(tensor.shape[1:])))
+        elif name.endswith(BY_HEAD):
+            gguf.tensors[name] = replace(tensor, shape=(math.prod(tensor.shape),))
     encoder = find(keys)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
     stages, spec = encoder.stages(keys), encoder.audio(keys)
@@ -58,6 +62,11 @@ def load_encoder(gguf: GGUFFile) -> tuple[AudioKeys, tuple[Stage, ...], list[Gra
     left = {name: info for name, info in gguf.tensors.items() if name.startswith(("a.", "mm.a."))}
     for number, stage in enumerate(stages, 1):
         builder = Builder(shapes)
+        if stage.depth:
+            keys.check_depth(stage.depth, math.prod(stage.taps))
+        for each in stages:
+            if each.depth:
+                builder.leave_out(f"{each.depth}.")
         stage.build(builder)
         graph = builder.graph()
         needed = {use.name for use in uses(graph)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from edgellm.arch.vision._keys import MOST_WIDTH, EncoderKeys
-from edgellm.errors import BadHParam
+from edgellm.errors import BadHParam, ShapeMismatch
 from edgellm.formats.gguf import GGUFFile
 from edgellm.hparams import Keys
+from edgellm.spec import VECTOR_TYPES
 
 MOST_BINS = 512
 MOST_STACKED = 64
@@ -35,6 +37,18 @@ class AudioKeys(EncoderKeys):
     def bins(self) -> int:
         """Bins of a mel spectrogram."""
         return self.integer("num_mel_bins", 1, MOST_BINS)
+
+    def check_depth(self, name: str, taps: int) -> None:
+        """Raises BadTensorInfo, ShapeMismatch unless a convolution of each channel for itself has `taps` and a bias."""
+        channels = self.rows(f"{name}.weight")
+        for part, wanted in (("weight", channels * taps), ("bias", channels)):
+            tensor = self._needed(f"{name}.{part}")
+            if math.prod(tensor.shape) != wanted or tensor.type.name not in VECTOR_TYPES:
+                raise ShapeMismatch(
+                    f"has shape {tuple(tensor.shape)} in {tensor.type.name}, where {channels} channels belong",
+                    file=self.file,
+                    field=f"{name}.{part}",
+                )
 
     @functools.cached_property
     def stacked(self) -> int:

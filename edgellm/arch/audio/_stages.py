@@ -26,19 +26,27 @@ class Stage:
     order: str = "ctf"  # of a row's values: channels, frames, bins, the last one fastest
     layers: bool = False  # rows see each other: those of a window are one step
     merged: int = 1  # rows that become one of those that leave the graph
+    depth: str = ""  # names a convolution of each channel for itself, whose results are read in place of what its taps lie on
 
-    def read(self, x: Rows) -> tuple[Rows, int]:
-        """The rows of the graph, and how many of them are of one frame. Behind the last frame are zeros."""
+    def read(self, x: Rows) -> Rows:
+        """The rows of the graph."""
+        return self.rows(self.views(x))
+
+    def rows(self, views: Rows) -> Rows:
+        """Those of some frames of `views`."""
+        places = [2 + "ctf".index(axis) for axis in self.order]
+        rows = views.transpose(0, 1, *places).reshape(views.shape[0] * views.shape[1], -1)
+        return np.ascontiguousarray(rows, np.float32)
+
+    def views(self, x: Rows) -> Rows:
+        """(frames, rows of one, channels, taps over frames, taps over bins). Behind the last frame are zeros."""
         frames, bins = self.taps[0], self.taps[1] or x.shape[1]
         ends = [(self.around, self.around) if taps > 1 else (0, 0) for taps in (frames, self.taps[1])]
         if not self.around:
             ends[0] = (0, -len(x) % self.stride)
         padded = np.pad(x, (*ends, (0, 0)))
         views = np.lib.stride_tricks.sliding_window_view(padded, (frames, bins), axis=(0, 1))
-        views = views[:: self.stride if frames > 1 else 1, :: self.stride if self.taps[1] > 1 else 1]
-        places = [2 + "ctf".index(axis) for axis in self.order]
-        rows = views.transpose(0, 1, *places).reshape(views.shape[0] * views.shape[1], -1)
-        return np.ascontiguousarray(rows, np.float32), views.shape[1]
+        return views[:: self.stride if frames > 1 else 1, :: self.stride if self.taps[1] > 1 else 1]
 
     def count(self, frames: int) -> int:
         """Frames that it gives for so many."""

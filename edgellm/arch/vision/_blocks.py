@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from edgellm.arch.vision._keys import EncoderKeys, VisionKeys
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
@@ -17,6 +17,18 @@ from edgellm.ops.vision import patch_conv, pixels
 Norm = Literal["layer", "rms"]
 Style = Literal["neox", "norm", "axial"]
 AfterLayer = Callable[[int, Value], None]
+
+
+class BlockOptions(TypedDict, total=False):
+    """Those of `blocks`."""
+
+    rotation: RopeSpec | None
+    windowed: Collection[int]
+    n_layers: int | None
+    after: AfterLayer | None
+    scale: float | None
+    values_normed: bool
+    gelu: Literal["gelu", "gelu_erf"]
 
 
 def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
@@ -63,6 +75,12 @@ def optional_norm(g: Builder, kind: Norm, x: Value, name: str, eps: float) -> Va
     return norm(g, kind, x, name, eps) if f"{name}.weight" in g.tensors else x
 
 
+def encoded(g: Builder, keys: VisionKeys, x: Value, kind: Norm = "layer", **options: Unpack[BlockOptions]) -> Value:
+    """The blocks, between the norms that a file may have before and after them."""
+    x = blocks(g, keys, optional_norm(g, kind, x, "v.pre_ln", keys.eps), kind, **options)
+    return optional_norm(g, kind, x, "v.post_ln", keys.eps)
+
+
 def blocks(
     g: Builder,
     keys: EncoderKeys,
@@ -82,18 +100,19 @@ def blocks(
     `n_layers`: fewer than the file has. `after`: called with each layer's number and its output. `scale`: of scores, else that of
     the heads' length. `values_normed`: values are divided by their root mean square. `gelu`: what files that say `use_gelu` mean.
     """
-    heads, dim = keys.n_heads, keys.head_dim
+    heads, own, dim = keys.n_heads, keys.n_kv_heads, keys.head_dim
     act = gelu if keys.activation == "gelu" else keys.activation
     ln2 = "ln2" if f"{keys.prefix}.blk.0.ln2.weight" in g.tensors else "attn_post_norm"  # of Llama 4 in files of late converters
     for layer in range(keys.n_layers if n_layers is None else n_layers):
         block = f"{keys.prefix}.blk.{layer}"
         q, k, v = _projected(g, keys, block, norm(g, kind, x, f"{block}.ln1", keys.eps))
-        q, k = (_of_heads(g, keys, kind, each, f"{block}.{name}") for each, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
+        q = _of_heads(g, keys, kind, q, f"{block}.attn_q_norm", heads)
+        k = _of_heads(g, keys, kind, k, f"{block}.attn_k_norm", own)
         if rotation is not None:
-            q, k = rope(g, q, rotation, heads), rope(g, k, rotation, heads)
+            q, k = rope(g, q, rotation, heads), rope(g, k, rotation, own)
         if values_normed:
-            v = rms_norm(g, v, None, keys.eps, heads)
-        state = kv_write(g, k, v, KVSpec(heads, dim, dim, causal=False, chunked=layer in windowed))
+            v = rms_norm(g, v, None, keys.eps, own)
+        state = kv_write(g, k, v, KVSpec(own, dim, dim, causal=False, chunked=layer in windowed))
         y = linear(g, keys, attend(g, q, state, heads, dim**-0.5 if scale is None else scale), f"{block}.attn_out", keys.n_embd)
         y = _scaled(g, y, f"{block}.ls1")
         x = add(g, x, y if ln2 == "attn_post_norm" else optional_norm(g, kind, y, f"{block}.attn_post_norm", keys.eps))
@@ -115,20 +134,22 @@ def linear(g: Builder, keys: EncoderKeys, x: Value, name: str, n: int) -> Value:
     return bounded(g, matmul(g, bounded(g, x, *bounds[0]), name, n), *bounds[1])
 
 
-def _of_heads(g: Builder, keys: EncoderKeys, kind: Norm, x: Value, name: str) -> Value:
+def _of_heads(g: Builder, keys: EncoderKeys, kind: Norm, x: Value, name: str, heads: int) -> Value:
     """The norm of queries or keys, where the file has one: of each head, or of whole rows."""
     shape = g.tensors.get(f"{name}.weight")
     if shape is None:
         return x
-    return rms_norm(g, x, name, keys.eps, keys.n_heads) if shape != (keys.n_embd,) else norm(g, kind, x, name, keys.eps)
+    if shape == (keys.head_dim,) and heads > 1 and kind == "rms":
+        return rms_norm(g, x, name, keys.eps, heads)
+    return norm(g, kind, x, name, keys.eps) if shape == (g.n(x),) else rms_norm(g, x, name, keys.eps, heads)
 
 
 def _projected(g: Builder, keys: EncoderKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
-    n = keys.n_embd
+    n, own = keys.n_heads * keys.head_dim, keys.n_kv_heads * keys.head_dim
     if f"{block}.attn_qkv.weight" in g.tensors:
-        qkv = matmul(g, x, f"{block}.attn_qkv", 3 * n)
-        return columns(g, qkv, 0, n), columns(g, qkv, n, 2 * n), columns(g, qkv, 2 * n, 3 * n)
-    q, k, v = (linear(g, keys, x, f"{block}.attn_{name}", n) for name in "qkv")
+        qkv = matmul(g, x, f"{block}.attn_qkv", n + 2 * own)
+        return columns(g, qkv, 0, n), columns(g, qkv, n, n + own), columns(g, qkv, n + own, n + 2 * own)
+    q, k, v = (linear(g, keys, x, f"{block}.attn_{name}", width) for name, width in (("q", n), ("k", own), ("v", own)))
     return q, k, v
 
 

@@ -42,13 +42,21 @@ class EncoderKeys(Keys):
     @functools.cached_property
     def n_heads(self) -> int:
         n = self.integer("attention.head_count", 1, MOST_WIDTH)
-        if self.n_embd % n:
+        if self.n_embd % n and not self.has("attention.head_dim"):
             raise self.bad("attention.head_count", f"{n} heads cannot share {self.n_embd} dims")
         return n
 
     @functools.cached_property
+    def n_kv_heads(self) -> int:
+        """Heads of keys and values, each of which as many heads of queries share."""
+        n = self.integer("attention.head_count_kv", 1, self.n_heads, default=self.n_heads)
+        if self.n_heads % n:
+            raise self.bad("attention.head_count_kv", f"{self.n_heads} heads cannot share {n}")
+        return n
+
+    @functools.cached_property
     def head_dim(self) -> int:
-        return self.n_embd // self.n_heads
+        return self.integer("attention.head_dim", 1, MOST_WIDTH, default=max(self.n_embd // self.n_heads, 1))
 
     @functools.cached_property
     def n_ff(self) -> int:
@@ -75,6 +83,11 @@ class EncoderKeys(Keys):
         """Rows of a matrix. Raises BadTensorInfo, ShapeMismatch."""
         self._needed(tensor)
         return super().rows(tensor)
+
+    def columns(self, tensor: str) -> int:
+        """Columns of a matrix. Raises BadTensorInfo, ShapeMismatch."""
+        self.rows(tensor)
+        return int(self._gguf.tensors[tensor].shape[-1])
 
     def _needed(self, name: str) -> TensorInfo:
         """Raises BadTensorInfo."""
@@ -223,21 +236,23 @@ class VisionKeys(EncoderKeys):
             )
         return int(rows)
 
-    def feature_layer(self) -> int:
-        """Layers that are computed: as many as the file names, else all but the last, as LLaVA's makers have it. Files of LLaVA's
-        converter have no last layer any more, and those of moondream 2 count one more than they have.
+    def feature_layers(self) -> tuple[int, ...]:
+        """The numbers of layers after which rows are taken, ascending: those that the file names (several in Granite Vision), else
+        all layers but the last, as LLaVA's makers have it. Files of LLaVA's converter have no last layer any more, and those of
+        moondream 2 count one more than they have.
         """
         value = self._value("feature_layer")
         if value is None:
             last = self.n_layers - 1
             cut = self.n_layers in CUT_LAYERS or not last or not self.has_tensor(f"v.blk.{last}.ln1.weight")
-            return next(
-                (n for n in range(1, self.n_layers) if not self.has_tensor(f"v.blk.{n}.ln1.weight")), last + 1 if cut else last
-            )
-        layer = int(value[0]) if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size == 1 else 0
-        if not 1 <= layer <= self.n_layers:
-            raise self.bad("feature_layer", f"is not one of {self.n_layers} layers")
-        return layer
+            missing = (n for n in range(1, self.n_layers) if not self.has_tensor(f"v.blk.{n}.ln1.weight"))
+            return (next(missing, last + 1 if cut else last),)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or not 1 <= value.size <= self.n_layers:
+            raise self.bad("feature_layer", f"is not a list of some of {self.n_layers} layers")
+        layers = tuple(sorted({int(each) for each in value}))
+        if not 1 <= layers[0] <= layers[-1] <= self.n_layers:
+            raise self.bad("feature_layer", f"names a layer that is not one of {self.n_layers}")
+        return layers
 
     def layer_flags(self, key: str) -> tuple[bool, ...]:
         """One flag for each layer; all false where the key is missing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, patches
+from edgellm.arch.vision._blocks import encoded, patches
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
@@ -20,7 +20,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     g.leave_out("adapter.boi")
     g.leave_out("adapter.eoi")
     positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
-    x = optional_norm(g, "layer", blocks(g, keys, add(g, patches(g, keys), positions)), "v.post_ln", keys.eps)
+    x = encoded(g, keys, add(g, patches(g, keys), positions))
     x = merge_rows(g, x, MERGE**2, "channels")
     x = patch_conv(g, x, "adapter.conv.weight", keys.n_out, "adapter.conv.bias", keys.n_embd)
     linear = "adapter.linear"

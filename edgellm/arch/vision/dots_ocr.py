@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
@@ -18,8 +18,8 @@ MERGE = "projector.scale_factor"
 
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Rotary positions by row and column; a norm follows the patches."""
-    x = optional_norm(g, "rms", patches(g, keys), "v.pre_ln", keys.eps)
-    x = rms_norm(g, blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0)), "mm.post_norm", keys.eps)
+    x = encoded(g, keys, patches(g, keys), "rms", rotation=rope_2d(keys, 10000.0))
+    x = rms_norm(g, x, "mm.post_norm", keys.eps)
     count = keys.merge(MERGE, 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
     g.output("rows", two_products(g, x, "mm.0", "mm.2", keys.rows("mm.0.weight"), keys.n_out))

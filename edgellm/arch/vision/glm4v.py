@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, patches, rope_2d
+from edgellm.arch.vision._blocks import encoded, optional_norm, patches, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
@@ -21,8 +21,8 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     x = optional_norm(g, "rms", patches(g, keys, still=True), "v.norm_embd", keys.eps)
     if "v.position_embd.weight" in tensors:
         x = add(g, x, grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
-    x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0))
-    x = merge_rows(g, optional_norm(g, "rms", x, "v.post_ln", keys.eps), keys.merge("spatial_merge_size", 2) ** 2, "channels")
+    x = encoded(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0))
+    x = merge_rows(g, x, keys.merge("spatial_merge_size", 2) ** 2, "channels")
     x = patch_conv(g, x, "mm.patch_merger.weight", keys.n_out, "mm.patch_merger.bias", keys.n_embd)
     x = activation(g, "gelu_erf", layer_norm(g, matmul(g, x, "mm.model.fc", keys.n_out), "mm.post_norm", EPS))
     n = keys.rows("mm.up.weight")

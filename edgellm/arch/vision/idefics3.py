@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches
+from edgellm.arch.vision._blocks import encoded, patches
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import add, matmul
-from edgellm.ops.norm import layer_norm
 from edgellm.ops.vision import grid_embed, merge_rows
 
 MOST_TILES = 16  # in a row; models have 4 or 5
@@ -20,8 +19,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     """Squares of patches become one row, which one product projects."""
     count = keys.merge("projector.scale_factor", 1) ** 2
     positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
-    x = blocks(g, keys, add(g, patches(g, keys), positions))
-    x = merge_rows(g, layer_norm(g, x, "v.post_ln", keys.eps), count)
+    x = merge_rows(g, encoded(g, keys, add(g, patches(g, keys), positions)), count)
     g.output("rows", matmul(g, x, "mm.model.fc", keys.n_out))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
@@ -20,7 +20,7 @@ LEAST_ROWS, MOST_ROWS = 8, 1024  # llama.cpp's limits
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Learned positions, resized to the image, beside rotary ones, which turn pairs by column and row in turn (MoonViT)."""
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
-    x = layer_norm(g, blocks(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm", alternating=True)), "v.post_ln", keys.eps)
+    x = encoded(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm", alternating=True))
     count = keys.merge("projector.scale_factor", 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
     g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches, two_products
+from edgellm.arch.vision._blocks import encoded, patches, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
@@ -20,7 +20,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     """Positions are resized to the image; squares of patches become one row."""
     count = keys.merge("projector.scale_factor", 2) ** 2
     positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "antialias")
-    x = layer_norm(g, blocks(g, keys, add(g, patches(g, keys), positions)), "v.post_ln", keys.eps)
+    x = encoded(g, keys, add(g, patches(g, keys), positions))
     x = merge_rows(g, x, count)
     if "mm.input_norm.weight" in tensors:
         x = layer_norm(g, x, "mm.input_norm", EPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, rope_2d
+from edgellm.arch.vision._blocks import encoded, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
@@ -19,10 +19,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     table = "v.position_embd.weight"
     x = matmul(g, pixels(g, keys.patch), "v.patch_embd", keys.n_embd)
     x = add(g, x, grid_embed(g, "v.position_embd", keys.grid(table, 1), keys.n_embd, "corners", class_at="last"))
-    x = optional_norm(g, "layer", x, "v.pre_ln", keys.eps)
-    x = optional_norm(
-        g, "layer", blocks(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm"), gelu="gelu_erf"), "v.post_ln", keys.eps
-    )
+    x = encoded(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm"), gelu="gelu_erf")
     x = merge_rows(g, x, keys.merge("projector.scale_factor", 2) ** 2)
     for name in ("mm.model.mlp.1", "mm.model.mlp.2"):
         x = activation(g, "gelu_erf", matmul(g, x, name, keys.rows(f"{name}.weight")))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, patches
+from edgellm.arch.vision._blocks import encoded, patches
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, Value
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import activation, add, matmul
+from edgellm.ops.heads import join
 from edgellm.ops.norm import layer_norm
 from edgellm.ops.vision import grid_embed, merge_rows
 
@@ -33,15 +35,21 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
 
 
 def encoder(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Value:
-    """Patches with learned positions, and a class token where the file has one."""
+    """Patches with learned positions, and a class token where the file has one; rows of several layers side by side."""
     has_class = "v.class_embd" in tensors
     rows = keys.grid("v.position_embd.weight", int(has_class))
     positions = grid_embed(g, "v.position_embd", rows, keys.n_embd, "corners", class_at="first" if has_class else None)
-    x = optional_norm(g, "layer", add(g, patches(g, keys), positions), "v.pre_ln", keys.eps)
-    layers = keys.feature_layer()
-    for layer in range(layers, keys.n_layers):
+    taken = keys.feature_layers()
+    for layer in range(taken[-1], keys.n_layers):
         g.leave_out(f"v.blk.{layer}.")
-    return optional_norm(g, "layer", blocks(g, keys, x, n_layers=layers), "v.post_ln", keys.eps)
+    found: list[Value] = []
+
+    def after(layer: int, x: Value) -> None:
+        if layer + 1 in taken[:-1]:
+            found.append(x)
+
+    found.append(encoded(g, keys, add(g, patches(g, keys), positions), n_layers=taken[-1], after=after))
+    return functools.reduce(lambda a, b: join(g, a, b, 1), found)
 
 
 def images(keys: VisionKeys) -> ImageSpec:

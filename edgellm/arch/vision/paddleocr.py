@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
@@ -19,7 +19,7 @@ EPS = 1e-5  # of the projector
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Learned positions, resized to the image, beside rotary ones."""
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bilinear"))
-    x = layer_norm(g, blocks(g, keys, x, rotation=rope_2d(keys, 10000.0)), "v.post_ln", keys.eps)
+    x = encoded(g, keys, x, rotation=rope_2d(keys, 10000.0))
     count = keys.merge("spatial_merge_size", 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
     g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.n_embd * count, keys.n_out))

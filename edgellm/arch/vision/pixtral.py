@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
@@ -18,8 +18,8 @@ LEAST_ROWS, MOST_ROWS = 8, 1024  # llama.cpp's limits
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Rotary positions by row and column; Mistral's later models merge squares of patches by a product."""
     g.leave_out("v.token_embd.img_break")  # the row of a token that the model has as well
-    x, n = rms_norm(g, patches(g, keys), "v.pre_ln", keys.eps), keys.n_embd
-    x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0, "norm", interleaved=True), gelu="gelu_erf")
+    n = keys.n_embd
+    x = encoded(g, keys, patches(g, keys), "rms", rotation=rope_2d(keys, 10000.0, "norm", interleaved=True), gelu="gelu_erf")
     count = keys.merge("spatial_merge_size", 1) ** 2
     if "mm.patch_merger.weight" in tensors:
         x = merge_rows(g, rms_norm(g, x, "mm.input_norm", keys.eps), count, "channels")

@@ -16,13 +16,14 @@ WINDOW = 112  # pixels of a window's side, in no file
 
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Every `n_wa_pattern`-th layer sees all of the image."""
-    period = _period(keys)
-    encoder(keys, g, "rms", [layer for layer in range(keys.n_layers) if period and (layer + 1) % period])
+    every = period(keys)
+    encoder(keys, g, "rms", [layer for layer in range(keys.n_layers) if every and (layer + 1) % every])
 
 
-def _period(keys: VisionKeys) -> int:
-    return keys.integer("n_wa_pattern", 0, MAX_LAYERS)
+def period(keys: VisionKeys, default: int | None = None) -> int:
+    """Layers from one that sees all of the image to the next; 0: all do."""
+    return keys.integer("n_wa_pattern", 0, MAX_LAYERS, default=default)
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return images_of(keys, window=WINDOW if _period(keys) else 0)
+    return images_of(keys, window=WINDOW if period(keys) else 0)

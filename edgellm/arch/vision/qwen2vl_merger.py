@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from edgellm.arch.vision._blocks import Norm, blocks, norm, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import Norm, encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
@@ -19,8 +19,8 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
 def encoder(keys: VisionKeys, g: Builder, kind: Norm, windowed: Collection[int] = ()) -> None:
     """Rotary positions by row and column; squares of patches become one row. `windowed`: layers that see windows only."""
     count = keys.merge("spatial_merge_size", 2) ** 2
-    x = blocks(g, keys, patches(g, keys, still=True), kind, rotation=rope_2d(keys, 10000.0), windowed=windowed)
-    x = merge_rows(g, norm(g, kind, x, "v.post_ln", keys.eps), count)
+    x = encoded(g, keys, patches(g, keys, still=True), kind, rotation=rope_2d(keys, 10000.0), windowed=windowed)
+    x = merge_rows(g, x, count)
     g.output("rows", two_products(g, x, "mm.0", "mm.2", keys.n_embd * count, keys.n_out))
 
 

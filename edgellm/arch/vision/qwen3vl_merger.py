@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import MOST_PIXELS, VisionKeys
 from edgellm.graph import Builder, Value
 from edgellm.image_spec import ImageSpec
@@ -28,8 +28,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
             y = layer_norm(g, merge_rows(g, x, count), f"{block}.norm", keys.eps)
             found.append(two_products(g, y, f"{block}.fc1", f"{block}.fc2", width, keys.n_out))
 
-    x = blocks(g, keys, x, rotation=rope_2d(keys, 10000.0), after=after)
-    x = merge_rows(g, layer_norm(g, x, "v.post_ln", keys.eps), count)
+    x = merge_rows(g, encoded(g, keys, x, rotation=rope_2d(keys, 10000.0), after=after), count)
     g.output("rows", two_products(g, x, "mm.0", "mm.2", n * count, keys.n_out))
     for number, value in enumerate(found, 1):
         g.output(f"rows_{number}", value)
@@ -49,10 +48,10 @@ def images_of(
 ) -> ImageSpec:
     """The form of images of Qwen's encoders, and of others that resize as they do.
 
-    `window`: pixels of the side of attention windows. `merge`: the key of the patches of a row's side. `rows`: least and most of an
-    image, unless the file has limits of pixels. `marks`: the texts around an image.
+    `window`: pixels of the side of attention windows. `merge`: the key of the patches of a row's side, "": one. `rows`: least and
+    most of an image, unless the file has limits of pixels. `marks`: the texts around an image.
     """
-    side = keys.merge(merge, 2)
+    side = keys.merge(merge, 2) if merge else 1
     area = (keys.patch * side) ** 2
     least, most = (
         max(keys.integer(key, 1, MOST_PIXELS**2, default=default * area) // area, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import blocks, optional_norm, patches
+from edgellm.arch.vision._blocks import encoded, patches
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, KVSpec
 from edgellm.image_spec import ImageSpec
@@ -22,7 +22,7 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
     """Queries are rows behind the patches that no row sees. Positions in keys are computed; the file's table ends at 70 x 70."""
     g.leave_out("resampler.pos_embed")
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "buckets"))
-    x = optional_norm(g, "layer", blocks(g, keys, x), "v.post_ln", keys.eps)
+    x = encoded(g, keys, x)
     n, n_heads = keys.n_out, max(keys.n_out // HEAD_DIM, 1)
     waves = query_embed(g, "resampler.query", keys.queries, n)
     x = matmul(g, x, "resampler.kv", n) if "resampler.kv.weight" in tensors else x

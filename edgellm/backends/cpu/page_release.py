@@ -15,6 +15,7 @@ import numpy.typing as npt
 DONT_NEED = 4  # MADV_DONTNEED
 RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) .*?(\S*)$")
 SMAPS = Path("/proc/self/smaps")
+_CLEAN = dict[str, list[tuple[int, int]]]()  # by library: its mappings stay, and the kernel writes smaps slowly
 
 
 def forget_library(name: str) -> None:
@@ -25,11 +26,12 @@ def forget_library(name: str) -> None:
     if sys.platform != "linux":
         return
     try:
-        found = list(clean_ranges(SMAPS.read_text(encoding="ascii", errors="replace"), name))
+        if not _CLEAN.get(name):
+            _CLEAN[name] = list(clean_ranges(SMAPS.read_text(encoding="ascii", errors="replace"), name))
         madvise = ctypes.CDLL(None).madvise
     except (OSError, AttributeError):
         return
-    for start, end in found:
+    for start, end in _CLEAN[name]:
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONT_NEED)
 
 

@@ -157,15 +157,15 @@ def width_of(weight: Weight) -> int:
     return weight.type.block_bytes * 8 // weight.type.block
 
 
-def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
-    """Rows (T, columns) f32 of a table in MLX's own groups."""
+def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> Array:
+    """Rows (T, columns) f32 of a table in MLX's own groups; nothing is computed yet."""
     quants = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
     ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
         floats = mx.dequantize(quants, ends[0], group_size=weight.type.block, bits=width_of(weight), mode=mode_of(weight))
-        return np.array(floats.astype(mx.float32))
+        return floats.astype(mx.float32)
     ends = [end.astype(mx.float32) for end in ends]
-    return np.array(mx.dequantize(quants, *ends, group_size=weight.type.block, bits=width_of(weight)))
+    return mx.dequantize(quants, *ends, group_size=weight.type.block, bits=width_of(weight))
 
 
 def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:

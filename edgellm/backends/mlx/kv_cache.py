@@ -1,5 +1,5 @@
-"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of quants), growing until the ring is
-whole; recurrent states (slots, ...)."""
+"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of quants), growing until the ring has
+its full size; recurrent states (slots, ...)."""
 
 from __future__ import annotations
 

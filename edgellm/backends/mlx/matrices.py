@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias, cast
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.backends.mlx.cpu_products import CACHED, AffineRows, floats, host, product_by_kernel, product_of_pieces
 from edgellm.backends.mlx.groups import GROUP
 
 Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 Floats = npt.NDArray[np.float32]
 
 PIECE = 1 << 20  # weights decoded at a time: a few MiB of temporaries
-CACHED = 1 << 18  # of them on CPUs, whose caches hold a MiB
-SEVERAL = 4  # rows from which decoding for NumPy pays: the BLAS in MLX's CPU build is the reference one, 10 to 40 times slower
+SEVERAL = 2  # rows that NumPy multiplies: MLX's CPU build computes quantised products row by row, others with the reference BLAS
+SORTED = 64  # rows of experts from which their order pays, as in mlx_lm
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +40,33 @@ class Picked:
 class Matrix(ABC):
     """W (rows, columns). `half`: products in 16 bits, for GPUs. `narrow`: whether they pass through f16, which ends at 65504.
 
-    Without `half`, several rows are multiplied by NumPy with weights that are decoded some rows at a time.
+    Without `half`, several rows are multiplied by NumPy with weights that are decoded some rows at a time: from `worth_decoding`
+    rows on, where that takes longer than MLX's product of one.
     """
 
     arrays: list[Array]
     narrow: bool
+    worth_decoding = 0
 
     def __init__(self, rows: int, columns: int, half: bool) -> None:
         self._half, self._rows, self._step = half, rows, max(1, (PIECE if half else CACHED) // columns)
 
     def __call__(self, x: Array) -> Array:
         """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
-        return self.product(x) if self._half or len(x) < SEVERAL else mx.array(_numpy_product(np.array(x), self._pieces()))
+        if self._half or len(x) < max(SEVERAL, self.worth_decoding):
+            return self.product(x)
+        rows = np.array(x)
+        if self.affine(slice(0, 1)) is not None:
+            return mx.array(product_by_kernel(rows, self._rows, cast(Callable[[slice], AffineRows], self.affine)))
+        return mx.array(product_of_pieces(rows, self._pieces()))
 
     @abstractmethod
     def product(self, x: Array) -> Array:
         """The same by MLX alone."""
+
+    def affine(self, rows: slice) -> AffineRows | None:
+        """Some rows of W for the kernel that decodes groups; None for matrices that have none."""
+        return None
 
     @abstractmethod
     def decoded(self, rows: slice) -> Array:
@@ -64,23 +76,15 @@ class Matrix(ABC):
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         """x (T, k, columns) f32, or (T, 1, columns), by the picked rows of experts (T, k): (T, k, rows) f32."""
 
+    @cached_property
+    def _host(self) -> list[npt.NDArray[Any]]:
+        return [host(array) for array in self.arrays]
+
     def _pieces(self) -> Iterator[Array]:
         return (self.decoded(slice(at, at + self._step)) for at in range(0, self._rows, self._step))
 
     def _product_in_pieces(self, x: Array, kind: Array) -> Array:
         return mx.concatenate([(x.astype(kind) @ piece.astype(kind).T).astype(mx.float32) for piece in self._pieces()], axis=-1)
-
-
-def _numpy_product(rows: Floats, pieces: Iterator[Array]) -> Floats:
-    """Multiplies one piece while MLX decodes the next."""
-    products, piece = list[Floats](), next(pieces)
-    mx.async_eval(piece)
-    for following in chain(pieces, (None,)):
-        if following is not None:
-            mx.async_eval(following)
-        products.append(rows @ np.asarray(piece).T)
-        piece = following
-    return np.concatenate(products, axis=-1)
 
 
 class Dense(Matrix):
@@ -105,8 +109,7 @@ class Dense(Matrix):
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         weight = picked.of(self.arrays[0]).astype(self._type).swapaxes(-1, -2)
-        y = mx.gather_mm(x[:, :, None].astype(self._type), weight, rhs_indices=experts)
-        return y.squeeze(2).astype(mx.float32)
+        return by_expert(x.astype(self._type), experts, lambda rows, **which: mx.gather_mm(rows, weight, **which))
 
 
 class Groups(Matrix):
@@ -115,14 +118,22 @@ class Groups(Matrix):
     """
 
     def __init__(self, arrays: list[Array], half: bool, mode: str, bits: int, group: int) -> None:
-        self.arrays, self._how = arrays, {"bits": bits, "group_size": group, "mode": mode}
+        self.arrays = arrays
+        self._how: dict[str, Any] = {"bits": bits, "group_size": group, "mode": mode}  # as MLX has its options
         super().__init__(len(arrays[0]), arrays[0].shape[1] * 32 // bits, half)
+        self.worth_decoding = 0 if mode == "affine" else 4  # by MLX
         # Half floats end before the scales of floats do.
         self._type = mx.float32 if not half else arrays[1].dtype if mode == "affine" else mx.bfloat16
         self.narrow = self._type == mx.float16
 
     def product(self, x: Array) -> Array:
         return mx.quantized_matmul(x.astype(self._type), *self.arrays, transpose=True, **self._how).astype(mx.float32)
+
+    def affine(self, rows: slice) -> AffineRows | None:
+        if self._how["mode"] != "affine":
+            return None
+        quants, steps, lows = (array[rows] for array in self._host)
+        return AffineRows(self._how["bits"], quants, floats(steps), floats(lows))
 
     def decoded(self, rows: slice) -> Array:
         quants, *ends = (array[rows] for array in self.arrays)
@@ -131,9 +142,12 @@ class Groups(Matrix):
         return mx.dequantize(quants, *ends, **self._how, dtype=mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        arrays = (picked.of(array) for array in self.arrays)
-        y = mx.gather_qmm(x[:, :, None].astype(self._type), *arrays, rhs_indices=experts, transpose=True, **self._how)
-        return y.squeeze(2).astype(mx.float32)
+        arrays = [picked.of(array) for array in self.arrays]
+
+        def product(rows: Array, **which: Any) -> Array:
+            return mx.gather_qmm(rows, *arrays, transpose=True, **self._how, **which)
+
+        return by_expert(x.astype(self._type), experts, product)
 
 
 class AffineHalves(Matrix):
@@ -152,6 +166,15 @@ class AffineHalves(Matrix):
     def product(self, x: Array) -> Array:
         return self._mean.product(x) + self._difference.product(x * self._sign)
 
+    def affine(self, rows: slice) -> AffineRows | None:
+        mean, difference = self._mean.affine(rows), self._difference.affine(rows)
+        assert mean is not None and difference is not None
+        steps, lows = (
+            np.stack([a + b, a - b], axis=-1).reshape(len(a), -1)
+            for a, b in ((mean.steps, difference.steps), (mean.lows, difference.lows))
+        )
+        return AffineRows(mean.bits, mean.quants, steps, lows)
+
     def decoded(self, rows: slice) -> Array:
         return self._mean.decoded(rows) + self._difference.decoded(rows) * self._sign
 
@@ -167,10 +190,16 @@ class Superblocks(Matrix):
     def __init__(self, quants: Array, parts: list[Array], zero: int, bits: int, half: bool, step_type: Array) -> None:
         super().__init__(len(quants), quants.shape[1] * 32 // bits, half)
         self.arrays, self._zero, self._bits = [quants, *parts], zero, bits
-        self._type, self.narrow = step_type, half and step_type == mx.float16
+        self._type = step_type if half else mx.float32
+        self.narrow = self._type == mx.float16
 
     def product(self, x: Array) -> Array:
         return self._multiplied_out(self.arrays).product(x)
+
+    def affine(self, rows: slice) -> AffineRows | None:
+        quants, d, scales, *mins = (array[rows] for array in self._host)
+        steps = _of_superblock(d, scales)
+        return AffineRows(self._bits, quants, steps, -_of_superblock(*mins) if mins else steps * np.float32(-self._zero))
 
     def decoded(self, rows: slice) -> Array:
         return self._multiplied_out([array[rows] for array in self.arrays]).decoded(slice(None))
@@ -192,9 +221,29 @@ class Superblocks(Matrix):
         return AffineHalves(mean, difference, self._half)
 
 
+def by_expert(x: Array, experts: Array, product: Callable[..., Array]) -> Array:
+    """x (T, k or 1, columns) by `product(rows, rhs_indices=, sorted_indices=)` of experts (T, k): (T, k, rows) f32.
+
+    Many rows are put in the order of their experts, of which Metal then multiplies blocks.
+    """
+    if experts.size < SORTED:
+        return product(x[:, :, None], rhs_indices=experts, sorted_indices=False).squeeze(2).astype(mx.float32)
+    ids = experts.reshape(-1)
+    order = mx.argsort(ids)
+    rows = x.reshape(-1, x.shape[-1])[order // (experts.shape[1] // x.shape[1])]
+    y = product(rows[:, None], rhs_indices=ids[order], sorted_indices=True).squeeze(1).astype(mx.float32)
+    return y[mx.argsort(order)].reshape(*experts.shape, -1)
+
+
 def _by_superblock(d: Array, numbers: Array) -> Array:
-    """(rows, n / 256) f16 times (rows, n / 16) whole numbers: (rows, n / 16) f32."""
+    """(rows, n / 256) f16 times (rows, n / 16) integers: (rows, n / 16) f32."""
     return (d.astype(mx.float32)[..., None] * numbers.reshape(*d.shape, -1).astype(mx.float32)).reshape(numbers.shape)
+
+
+def _of_superblock(d: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> Floats:
+    """The same in NumPy."""
+    products: Floats = d.astype(np.float32)[..., None] * numbers.reshape(*d.shape, -1).astype(np.float32)
+    return products.reshape(numbers.shape)
 
 
 def _halves(step: Array) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from edgellm.formats.codecs import iq4_nl
 from edgellm.formats.codecs._grids import grid
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 
-Number: TypeAlias = Any  # an array of MLX, or a text of Metal's language, whole or real
+Number: TypeAlias = Any  # an array of MLX, or an expression in Metal's language; integer or float
 
 
 class BlockReader(Protocol):

@@ -81,7 +81,7 @@ class Walk:
         traced = self._trace and len(batch.tokens) == 1 and batch.patches is None
         parts = [self._part(segment, traced) for segment in batch.split()]
         common = {
-            "embedded": [mx.array(rows(batch)) for rows in self._tables.values()],
+            "embedded": [rows(batch) for rows in self._tables.values()],
             "tables": [[mx.array(part) for part in self._table(batch, *rotation)] for rotation in self._rotations],
             "given": _dense(batch.given),
             "output_rows": mx.array(batch.output_rows),
@@ -101,7 +101,7 @@ class Walk:
         except BaseException:
             mx.eval([part.state.arrays for part in parts])  # what is not computed here could not be by another thread
             raise
-        return lambda: {name: np.array(rows) for name, rows in outputs.items()}
+        return lambda: {name: np.ascontiguousarray(rows) for name, rows in outputs.items()}
 
     def _part(self, step: StepBatch, traced: bool) -> Part:
         """The inputs of one conversation: a step of it alone, or its segment of a shared step."""
@@ -300,11 +300,11 @@ def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:
                 yield use, cast(str, node.attrs["source"])
 
 
-def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Floats]:
+def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Array]:
     """Rows (T, n) f32 of a table that stays in the file."""
     if weight.type.origin == MLX:
         return lambda step: table_rows(weight, step.looked_up(source))
     codec = CODECS.get(weight.type.name)
     if codec is None:
         raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
-    return lambda step: codec.dequantize(weight.data[step.looked_up(source)])
+    return lambda step: mx.array(codec.dequantize(weight.data[step.looked_up(source)]))

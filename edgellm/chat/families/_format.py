@@ -95,6 +95,15 @@ class Format:
     follows: tuple[str, ...] = ()  # marks that mean nothing where they follow a call
     shows: str = ""  # how a tool's name stands in a block: what its opener begins may be text as long as it is missing
     forms: tuple[str, ...] = ()  # how a block begins on a line of its own, without white space; then there is no opener
+    in_code: bool = True  # also on lines of a fence of code
+    others: tuple[Format, ...] = ()  # what may stand between the same marks, by its `first`
+
+    def suited(self, block: str) -> Format:
+        """The format of a block that begins so behind its opener."""
+        sign = block.lstrip()[:1]
+        if not sign or sign in self.first:
+            return self
+        return next((other for other in self.others if sign in other.first), self)
 
 
 def literal(text: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from edgellm.chat.families import _fenced
+from edgellm.chat.families import _strays
 from edgellm.chat.families._format import Format
 from edgellm.chat.tools import Tool
 
-LINE = re.compile(r"(?:\A|(?<=\n))[ \t]*(?=[`{])")  # the beginning of one that may hold a call
+LINE = re.compile(r"(?:\A|(?<=\n))[ \t]*(?=[`{[\w])")  # the beginning of one that may hold a call
+CODE = re.compile(r"^[ \t]*```", re.MULTILINE)  # begins or ends code
 SPACE = re.compile(r"\s+")
 
 
@@ -24,16 +25,20 @@ class Opening(NamedTuple):
 
 
 def ways(format: Format, tools: Sequence[Tool]) -> tuple[Format, ...]:
-    """The formats in which a model of a family writes calls: its own, a call without the marks around it, JSON in a fence."""
+    """The formats in which a model of a family writes calls: its own, a call without the marks around it, those of others."""
 
     def named(begin: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(begin.replace("{}", tool.name) for tool in tools))
 
-    found = [replace(format, openers=tuple(each for opener in format.openers for each in named(opener)))]
+    found = [_strays.with_others(replace(format, openers=tuple(each for opener in format.openers for each in named(opener))))]
+    if format.at_start and (marks := tuple(opener for opener in format.openers if opener.startswith("<|"))):
+        found.append(replace(format, name=f"{format.name}-mark", openers=marks, at_start=False, detects=()))
     if format.starts:
         found.append(replace(format, name=f"{format.name}-start", openers=named(format.starts), at_start=True))
+    functions = _strays.functions(format)
     if format.bare is not None:
         opener, closer = format.bare
+        is_function = opener == functions.openers[0]
         found.append(
             replace(
                 format,
@@ -46,9 +51,12 @@ def ways(format: Format, tools: Sequence[Tool]) -> tuple[Format, ...]:
                 follows=format.closers,
                 first="",
                 bare=None,
+                others=(replace(functions, first="{"),) if is_function else (),
             )
         )
-    return (*found, _fenced.format_of(tools))
+    if not any(opener.startswith("<function=") for opener in (*format.openers, *(format.bare or ()))):
+        found.append(replace(functions, openers=named(functions.openers[0])))
+    return (*found, _strays.tagged(format), _strays.json_lines(tools))
 
 
 class Openings:
@@ -60,8 +68,11 @@ class Openings:
         self._longest = max((len(form) for form, _ in self._forms), default=0)
         self.longest = max(self._longest, *(len(opener) for opener, _ in self._literals)) if self._literals else self._longest
 
-    def find(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False) -> Opening | None:
-        """The first one. `begun`: something was said before; `mid_line`: also on this line. Within thinking openers count alone."""
+    def find(
+        self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False, code: bool = False, line: str = ""
+    ) -> Opening | None:
+        """The first one. `begun`: something was said before; `mid_line`: also on this line, which begins with `line`; `code`: in a
+        fence of code. Within thinking openers count alone."""
         places = [
             Opening(at, opener, format)
             for opener, format in self._literals
@@ -69,10 +80,12 @@ class Openings:
         ]
         if not thinking:
             end = min((place.at for place in places), default=len(text))
-            places += [Opening(at, "", format) for at, format in self._on_lines(text, mid_line, end) if format is not None]
+            places += [
+                Opening(at, "", format) for at, format in self._on_lines(text, mid_line, end, code, line) if format is not None
+            ]
         return min(places, key=lambda place: (place.at, -len(place.opener)), default=None)
 
-    def kept(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False) -> int:
+    def kept(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False, code: bool = False, line: str = "") -> int:
         """How much of the end of a text without an opening may begin one."""
         keep = 0
         for opener, format in self._literals:
@@ -82,17 +95,21 @@ class Openings:
             else:
                 keep = max(keep, next((n for n in range(min(len(opener) - 1, len(text)), 0, -1) if text.endswith(opener[:n])), 0))
         if not thinking:
-            keep = max([keep, *(len(text) - at for at, format in self._on_lines(text, mid_line, len(text)) if format is None)])
+            lines = self._on_lines(text, mid_line, len(text), code, line)
+            keep = max([keep, *(len(text) - at for at, format in lines if format is None)])
         return keep
 
-    def _on_lines(self, text: str, mid_line: bool, end: int) -> list[tuple[int, Format | None]]:
+    def _on_lines(self, text: str, mid_line: bool, end: int, code: bool, before: str) -> list[tuple[int, Format | None]]:
         """Where lines before `end` begin with the form of a call, or (None) may do so."""
         found: list[tuple[int, Format | None]] = []
         for line in LINE.finditer(text, 0, end) if self._forms else ():
             if line.start() == 0 and mid_line:
                 continue
             begun = SPACE.sub("", text[line.end() : line.end() + 4 * self._longest])
+            within = code ^ len(CODE.findall(before + text[: line.start()])) % 2
             for form, format in self._forms:
+                if within and not format.in_code:
+                    continue
                 if begun.startswith(form):
                     found.append((line.end(), format))
                 elif form.startswith(begun) and len(begun) < len(form) and text[line.end() :].strip():

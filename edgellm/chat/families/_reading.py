@@ -11,6 +11,7 @@ from edgellm.chat.tools import Call, ToolCall
 
 DECODER = json.JSONDecoder(strict=False)  # models write new lines in texts as they are
 SPACE = re.compile(r"\s*")
+BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}]', re.DOTALL)  # and texts
 UNFINISHED = re.compile(  # a number, a word or an escape that may go on, or nothing
     r"\\\w{0,5}|u?[0-9a-fA-F]{0,4}|[-+.\deE]{0,9}|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|N(?:a)?|-?I\w{0,8}"
 )
@@ -52,3 +53,18 @@ def skipped(text: str, at: int) -> int:
     found = SPACE.match(text, at)
     assert found is not None  # it matches nothing as well
     return found.end()
+
+
+def unclosed(text: str) -> str:
+    """The brackets that JSON lacks at its end; none where it ends within a text, or its brackets do not fit."""
+    open_brackets, closers = list[str](), {"{": "}", "[": "]"}
+    for match in BRACKETS.finditer(text):
+        sign = match[0]
+        if sign in closers:
+            open_brackets.append(closers[sign])
+        elif sign[0] == '"':
+            if len(sign) == 1 or sign[-1] != '"':
+                return ""
+        elif not open_brackets or open_brackets.pop() != sign:
+            return ""
+    return "".join(reversed(open_brackets))

@@ -7,16 +7,20 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Any  # options of several types
 
 from edgellm.chat.families._format import Format, Partials, Segment, plain
 from edgellm.chat.families._openings import Openings, ways
 from edgellm.chat.families._partial import Partial
-from edgellm.chat.families._reading import Cut
+from edgellm.chat.families._reading import Cut, unclosed
+from edgellm.chat.families._strays import python_lines
 from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, CallDelta, Tool, ToolCall, is_finite, json_of
 
 MAX_BROKEN = 20_000_000  # what blocks that were no calls may cost, before an answer is text
 MAX_ENDS = 500  # of calls without a closer
+MAX_CLOSERS = 8  # at which a block may end whose last brackets are missing
 
 
 class CallSplitter:
@@ -24,7 +28,7 @@ class CallSplitter:
 
     def __init__(self, format: Format, tools: Sequence[Tool]) -> None:
         self._tools = plain(tools)
-        self._openings = Openings(ways(format, self._tools))
+        self._openings = Openings((*ways(format, self._tools), python_lines(self._tools)))
         self.thinking = False
         self._format = format  # of the block
         self._held = ""  # may still become an opener
@@ -34,6 +38,7 @@ class CallSplitter:
         self._needs = ""  # what comes before that closer
         self._begun = False  # something other than white space was said
         self._line = ""  # what was said on the line that is being written
+        self._code = False  # it is in a fence of code
         self._after: tuple[str, ...] = ()  # marks that go if they come next
         self._ids = set[str]()
         self._broken = 0  # what it cost to parse blocks that were no calls
@@ -120,7 +125,8 @@ class CallSplitter:
             rest, self._block = self._block[len(self._opener) :], None
             found = self._parsed(rest)
             if isinstance(found, Cut):
-                found, rest = self._whole(found, rest)
+                completed, behind = self._completed(rest)
+                found, rest = (completed, behind) if completed else self._whole(found, rest)
             elif found:
                 rest = ""
             if not found:
@@ -191,6 +197,21 @@ class CallSplitter:
                 return found, body[end:]
         return [], body
 
+    def _completed(self, body: str) -> tuple[list[ToolCall], str]:
+        """The calls of a block that leaves out its last brackets, and what follows it. Without a closer its arguments are whole."""
+        marks = [re.escape(mark) for mark in (*self._format.closers, *self._format.follows) if mark not in "}]\n"]
+        begin = max(0, body.find("{"))  # behind a fence that opens the block
+        ends = re.compile("|".join([*marks, r"\Z"])).finditer(body, begin)
+        for end in islice(ends, MAX_CLOSERS):
+            written = body[: end.start()].rstrip()
+            missing = unclosed(self._opener * self._format.keeps_opener + written)
+            if not missing or not (end[0] or (written.endswith("}") and missing in ("}", "]", "}]"))):
+                continue  # it stands within an argument
+            found = self._parsed(written + missing)
+            known = not isinstance(found, Cut) and all(any(tool.name == call.name for tool in self._tools) for call in found)
+            return (found, body[end.end() :]) if found and known and not isinstance(found, Cut) else ([], body)
+        return [], body
+
     def _text(self) -> None:
         """The text before the next opening; then the block begins."""
         if self._broken > MAX_BROKEN:
@@ -203,21 +224,23 @@ class CallSplitter:
                 return
             mark = next((mark for mark in self._after if bare.startswith(mark)), "")
             self._after, self._held = (), bare[len(mark) :] if mark else self._held
-        where = {"begun": self._begun, "mid_line": bool(self._line.strip()), "thinking": self.thinking}
-        held, opening = self._held, self._openings.find(self._held, **where)
+        said: dict[str, Any] = {"begun": self._begun, "mid_line": bool(self._line.strip()), "code": self._code, "line": self._line}
+        held, opening = self._held, self._openings.find(self._held, thinking=self.thinking, **said)
         if opening is not None:
             self._opener, self._format, self._begun_calls, self._looked = opening.opener, opening.format, [], 0
             self._block, self._held, self._tried, self._needs = held[opening.at :], "", len(self._opener), ""
             self._say(held[: opening.at])
             return
-        keep = self._openings.kept(held, **where)
+        keep = self._openings.kept(held, thinking=self.thinking, **said)
         self._held = held[len(held) - keep :] if keep else ""
         self._say(held[: len(held) - keep])
 
     def _say(self, text: str) -> None:
         if text:
             self._begun = self._begun or bool(text.strip())
-            self._line = (self._line + text).rpartition("\n")[2][-100:]
+            *lines, line = (self._line + text).split("\n")
+            self._code ^= sum(each.lstrip().startswith("```") for each in lines) % 2 == 1
+            self._line = line[:100]
             if self._found and isinstance(self._found[-1], str):
                 self._found[-1] += text
             else:
@@ -227,6 +250,7 @@ class CallSplitter:
         """The calls of the block, if it is complete; what follows it is held. None as long as it is not, [] if it is text."""
         assert self._block is not None
         begun = self._block[len(self._opener) :].lstrip()
+        self._format = self._format.suited(begun)
         if begun and self._format.first and begun[0] not in self._format.first:
             return []
         while self._broken <= MAX_BROKEN:

@@ -25,6 +25,7 @@ NAME = re.compile(r"[^<>\"\s]([^<>\"\n]*[^<>\"\s])?")
 JSON_START = re.compile(r'["\[{\d-]|true|false|null')
 UNFINISHED = re.compile(r"\s*(?:<[^<>]*)?")  # a tag, or none as yet
 TAG = re.compile(r"(</?\w+>)")
+CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
 
 
 COST = counted("<", 160)  # tags, at which the parser stops
@@ -176,7 +177,7 @@ class Tags:
             certain = allowed is not None and not allowed.others and not any("enum" in each for each in allowed.texts)
             begun = self._begun(block[at:]) if reading.partial and cut.needs and certain else None
             raise Cut(needs=cut.needs, begun=None if begun is None else ("", begun)) from None
-        text = self._stripped(block[at:end])
+        text = _unwrapped(self._stripped(block[at:end]))
         if allowed is None or not is_text:
             return _untyped(text), after
         word = text.strip()
@@ -228,7 +229,7 @@ class Tags:
 
     def _begun(self, text: str) -> str | None:
         """As much of a text that is being written as stays, whatever follows."""
-        if not self._lines and text.startswith("\n"):
+        if (not self._lines and text.startswith("\n")) or "<![CDATA[".startswith(text.strip()[:9]):
             return None
         text = text.removeprefix("\n")
         for mark in filter(None, (self._last, self._bare_close)):
@@ -364,6 +365,11 @@ class Tags:
     @cached_property
     def _end(self) -> re.Pattern[str]:
         return re.compile(r"\s*" + re.escape(self.end.strip()))
+
+
+def _unwrapped(text: str) -> str:
+    """A text without the marks of CDATA around it. Escapes of XML stay: templates write values as they are."""
+    return section[1] if (section := CDATA.fullmatch(text)) is not None else text
 
 
 def check_end(block: str, at: int) -> None:

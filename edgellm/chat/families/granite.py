@@ -1,4 +1,4 @@
-"""Calls of Granite 3: <|tool_call|> or <tool_call> and a JSON list, to the answer's end."""
+"""Calls of Granite 3: <|tool_call|> and a JSON list, to the answer's end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(calls: Sequence[Call]) -> list[str]:
 FORMAT = Format(
     "granite",
     (("<|tool_call|>",),),
-    ("<|tool_call|>", "<tool_call>"),
+    ("<|tool_call|>",),
     mistral.parse,
     markers=("<|tool_call|>",),
     body=mistral.body,

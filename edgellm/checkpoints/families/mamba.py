@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -258,6 +259,19 @@ EPSILON = {"rms_norm_eps": ("layer_norm_epsilon", "norm_eps", "rms_norm_eps"), "
 
 BOTH_EPSILONS = EPSILON | {"layer_norm_epsilon": EPSILON["rms_norm_eps"], "hidden_act": ("mlp_hidden_act",)}
 
+NEMOTRON_H = Family(
+    "nemotron_h",
+    ("nemotron_h",),
+    NEMOTRON,
+    MAMBA_ENDS,
+    activations=("relu2",),
+    pieces=MAMBA2,
+    keys=nemotron,
+    bare=NEMOTRON_BARE,
+    reads=BOTH_EPSILONS,
+    only=NO_BIASES | {"use_bias": (False,)},
+    refuses=limited_steps,
+)
 FAMILIES = (
     Family(
         "mamba",
@@ -328,32 +342,7 @@ FAMILIES = (
         only=NO_BIASES,
         refuses=limited_steps,
     ),
-    Family(
-        "nemotron_h",
-        ("nemotron_h",),
-        NEMOTRON,
-        MAMBA_ENDS,
-        activations=("relu2",),
-        pieces=MAMBA2,
-        keys=nemotron,
-        bare=NEMOTRON_BARE,
-        reads=BOTH_EPSILONS,
-        only=NO_BIASES | {"use_bias": (False,)},
-        refuses=limited_steps,
-        instead=lambda config: "nemotron_h, experts" if "moe" in nemotron_kinds(config) else "",
-    ),
-    Family(
-        "nemotron_h_moe",
-        ("nemotron_h, experts",),
-        NEMOTRON,
-        MAMBA_ENDS,
-        activations=("relu2",),
-        pieces=MAMBA2,
-        keys=nemotron,
-        bare=NEMOTRON_BARE,
-        reads=BOTH_EPSILONS,
-        only=NO_BIASES | {"use_bias": (False,)},
-        refuses=limited_steps,
-    ),
+    replace(NEMOTRON_H, instead=lambda config: "nemotron_h, experts" if "moe" in nemotron_kinds(config) else ""),
+    replace(NEMOTRON_H, architecture="nemotron_h_moe", model_types=("nemotron_h, experts",)),
     Family("jamba", ("jamba",), JAMBA, FINAL, pieces=MAMBA, keys=jamba, bare=inside("mamba", STATES), only=NO_BIASES),
 )

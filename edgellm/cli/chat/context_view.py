@@ -26,8 +26,7 @@ def used_tokens(chat: Dialogue) -> int:
     if chat.last is not None and chat.last.stats.generated_tokens:
         held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
     elif chat.session is not None and chat.turns:
-        tools = chat.servers.options_for(chat.model).get("tools") if chat.servers else None
-        held = min(chat.session.n_tokens, len(chat.model.chat_prompt(chat.messages(), tools=tools)))
+        held = min(chat.session.n_tokens, len(chat.prompt()))
     else:
         held = 0
     return min(chat.model.info.context, held)

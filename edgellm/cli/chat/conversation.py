@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,7 +45,7 @@ class Dialogue:
         self.turns: Messages = []
         self.last: Generation | None = None
         self.full = False
-        self.note_on_system = ""  # what is worth knowing about system prompts with this model
+        self.notes: Mapping[str, str] = {}  # what is worth knowing of this model about "system" prompts and "files"
         self.progress: PromptProgress | None = None
         self.refuse: Callable[[str], str | None] = lambda text: None
         self.called = ""  # the name or path by which the model was opened
@@ -164,6 +164,13 @@ class Dialogue:
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 
+    def prompt(self) -> list[int]:
+        """The token ids of the messages so far; many templates refuse a system prompt alone."""
+        if not self.turns:
+            return []
+        tools = self.servers.options_for(self.model).get("tools") if self.servers else None
+        return list(self.model.chat_prompt(self.messages(), tools=tools))
+
     def _answer(self, turns: Messages, files: Sequence[tuple[str, str]] = (), pictures: Sequence[str] = ()) -> Iterator[Event]:
         """`files` and `pictures` have come with the last turn once something is said to it."""
         try:
@@ -251,8 +258,13 @@ class Keeper:
         self.trouble = self._saved(chat, state=time.monotonic() - self._state_time >= STATE_SECONDS)
 
     def taken_back(self, chat: Dialogue) -> None:
-        """Delete the last exchange on the disk as well, and report a failure."""
-        self.trouble = self._saved(chat, state=False)
+        """Delete the last exchange in the session and on the disk as well, and report a failure."""
+        if chat.session is not None:
+            chat.session.truncate(chat.prompt())
+        elif self._held is not None:
+            with contextlib.suppress(OSError):
+                self.store.state_path(self.name).unlink(missing_ok=True)
+        self.trouble = self._saved(chat, state=bool(chat.turns) and self._state is not None)
         self.report()
 
     def report(self) -> None:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgellm.api.model import Model
 
-NO_SYSTEM = "(system prompts have no effect on the guide: it was not made for them)"
+NOTES = {
+    "system": "(system prompts have no effect on the guide: it was not made for them)",
+    "files": "(the guide can't make use of files: it only knows edgellm; /model NAME switches to a model that can)",
+}
 BIGGER = "`edgellm pull qwen3-0.6b`, then `edgellm chat qwen3-0.6b`."
 LANGUAGE = f"I only speak English. A bigger model speaks many languages: {BIGGER}"
 CODE = f"I cannot read or write code: I am too small. A bigger model can: {BIGGER}"

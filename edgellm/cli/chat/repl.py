@@ -26,6 +26,7 @@ from edgellm.errors import ContextFull, EdgeError
 if TYPE_CHECKING:
     from edgellm.api.records import Event, Generation
 
+NARROWEST_BAR = 5  # characters
 CUT = {
     "length": "/set n sets another limit",
     "context": "the context is full; what comes next forgets the oldest messages",
@@ -86,7 +87,10 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
 def _print(conversation: Dialogue, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
     again = bool(conversation.turns) and conversation.last is None  # a resumed chat is read without a question
-    reading, full = ReadingLine(conversation.model.info.context, asks=not again), conversation.full
+    reading, full = (
+        ReadingLine(conversation.model.info.context, conversation.model.info.context_train, asks=not again),
+        conversation.full,
+    )
     conversation.progress = reading.read
     with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext(lambda: 0) as pressed:
         show(events, reading, plain=conversation.plain)
@@ -108,10 +112,14 @@ def _status(conversation: Dialogue, result: Generation) -> None:
     if not understands_escapes(sys.stderr):
         return
     of = conversation.model.info.context
-    used, width = used_tokens(conversation), min(20, columns(sys.stderr) // 4)
-    speed = f"{result.stats.tokens_per_second:.1f} tokens/s · " if result.stats.generated_tokens else ""
-    text = f"{conversation.model.info.path.stem} · {speed}[{bar(used, of, width)}] {used / of:.0%}"
-    print(f"{DIM}{clean(text)[: columns(sys.stderr) - 1]}{NORMAL}", file=sys.stderr, flush=True)
+    used, wide = used_tokens(conversation), columns(sys.stderr)
+    speed = f" · {result.stats.tokens_per_second:.1f} tokens/s" if result.stats.generated_tokens else ""
+    name, full = clean(conversation.model.info.path.stem), f" {used / of:.0%}"
+    room = wide - 1 - len(f"{name}{speed} · []{full}")
+    shown = f" [{bar(used, of, min(20, wide // 4, room))}]" if room >= NARROWEST_BAR else ""
+    if (most := wide - 1 - len(f"{speed} ·{shown}{full}")) < len(name):
+        name = name[: max(most - 3, 0)] + "..."
+    print(f"{DIM}{name}{speed} ·{shown}{full}{NORMAL}", file=sys.stderr, flush=True)
 
 
 def _remark(result: Generation, attached: str) -> None:

@@ -49,12 +49,13 @@ def saved(last: bool, name: str | None) -> Before | None:
 
 def saved_lines(store: SessionStore) -> list[str]:
     """The newest chats, numbered, with dates and first words, as wide as the terminal."""
-    width, lines = columns(sys.stderr), list[str]()
-    for number, name in enumerate(store.names()[:PICKED], 1):
+    names, width, lines = store.names()[:PICKED], columns(sys.stderr), list[str]()
+    widest = max(map(len, names), default=0)
+    for number, name in enumerate(names, 1):
         with contextlib.suppress(SessionError):
             record = store.read(name)
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.updated))
-            line = clean(f"{number:>3}  {when}  {name}  {record.title}")
+            line = f"{number:>3}  {when}  {name:<{widest}}  {clean(record.title)}"
             lines.append(line if len(line) < width else line[: width - 4] + "...")
     return lines
 

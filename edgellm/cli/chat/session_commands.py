@@ -110,6 +110,8 @@ def _attach(chat: Dialogue, command: str, name: str, text: str) -> None:
         text, n = _cut(chat, command, ids), context // 2
     chat.attach(name, text)
     say(f"{name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message and stays in the context")
+    if "files" in chat.notes:
+        say(chat.notes["files"])
 
 
 def attach_medium(chat: Dialogue, path: Path) -> None:
@@ -170,11 +172,15 @@ def pasted(chat: Dialogue, text: str) -> str:
 
 def _cut(chat: Dialogue, command: str, ids: Sequence[int]) -> str:
     """The first half context of a document, if the user wants that. Raises OptionError."""
+    from edgellm.api.context_policy import context_for
+
     context = chat.model.info.context
     long = f"has {len(ids):,} tokens, and the context holds {context:,}"
     if not asked(f"{command} {long}; attach its first {context // 2:,}?"):
-        larger = typed("context", (len(ids) // 1024 + 2) * 1024)
-        raise OptionError(f"{command}: {long}; give a part of it, or start the chat with {larger}")
+        larger = context_for(len(ids), chat.model.info.context_train)
+        raise OptionError(
+            f"{command}: {long}; give a part of it" + (f", or start the chat with {typed('context', larger)}" if larger else "")
+        )
     return chat.model.tokenizer.decode(list(ids[: context // 2]))
 
 

@@ -95,8 +95,8 @@ def _system(chat: Dialogue, rest: str) -> None:
     if rest:
         chat.system = None if rest == '""' else rest
     say(f"system prompt: {chat.system}" if chat.system else "no system prompt; /system TEXT sets one")
-    if chat.system and chat.note_on_system:
-        say(chat.note_on_system)
+    if chat.system and "system" in chat.notes:
+        say(chat.notes["system"])
 
 
 def _set(chat: Dialogue, rest: str) -> None:
@@ -159,5 +159,8 @@ ALIASES = {"quit": "exit", "bye": "exit", "?": "help"}
 
 
 def _row(name: str, text: str) -> None:
-    """A line of a two-column list."""
+    """A line of a two-column list; a name that is too long for its column has one of its own."""
+    if len(name) > INDENT - 3:
+        print(f"  {name}", file=sys.stderr, flush=True)
+        name = ""
     print(fitting(f"  {name:<{INDENT - 3}} {text}", INDENT), file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from edgellm.cli import opening
 from edgellm.cli.chat.conversation import Dialogue
-from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
+from edgellm.cli.chat.guide import NOTES, is_guide, rule
 from edgellm.cli.options import worded
 from edgellm.cli.state import last_model, remember_model
 from edgellm.cli.terminal.output import say
@@ -89,9 +89,9 @@ class ModelSlot:
             say("/model guide leads back to the guide, which explains edgellm")
         conversation.recommended = opening.sampling_of(self._name, {})
         conversation.refuse = rule(self.model) if guide else lambda text: None
-        conversation.note_on_system = NO_SYSTEM if guide else ""
+        conversation.notes = NOTES if guide else {}
         if conversation.system and guide:
-            say(NO_SYSTEM)
+            say(NOTES["system"])
 
     def __enter__(self) -> Self:
         return self

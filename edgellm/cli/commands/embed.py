@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgellm.cli import options
-from edgellm.errors import ContextFull, NumericError, OptionError, TextNumber
+from edgellm.errors import ContextFull, NumericError, OptionError, TextNumber, Unwritable
 from edgellm.options import loading
 
 if TYPE_CHECKING:
@@ -120,5 +120,5 @@ def _write(vectors: Vectors, output: Path | None) -> None:
     try:
         write_whole(output, data.getbuffer())
     except OSError as error:
-        raise OptionError(f"--output {output} cannot be written: {error.strerror}; give another place.") from error
+        raise Unwritable(f"cannot be written: {error.strerror}; make room or write elsewhere", file=output) from error
     print(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} values", file=sys.stderr)

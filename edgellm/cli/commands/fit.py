@@ -184,7 +184,7 @@ def _open(name: str, threads: int | None) -> tuple[GGUFFile, bool, int]:
     except DownloadError as error:
         if entry_of(name) is None:
             raise
-        raise DownloadError(f"{error}; edgellm fit, without a name, has an estimate that needs no network") from error
+        raise DownloadError(f"{error} (edgellm fit, without a name, estimates offline)") from error
 
 
 def _projector_bytes(gguf: GGUFFile, threads: int | None) -> int:

@@ -44,4 +44,4 @@ def rm(
 
         print(json.dumps({"name": model, "removed": [str(path) for path in found.paths], "freed": freed}))
     else:
-        say(f"removed {model}; {size(freed)} are free again")
+        say(f"removed {model}; " + (f"{size(freed)} are free again" if freed else "no space was freed: the file has other names"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgellm.cli import options
-from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
+from edgellm.cli.chat.guide import NOTES, is_guide, rule
 from edgellm.cli.terminal.answering import show, thought_only
 from edgellm.cli.terminal.output import say
 from edgellm.cli.terminal.piped import PipedText, decoded, file_bytes
@@ -105,11 +105,11 @@ def run(
         reply = opened.info.has_template and not raw
         if not reply:
             _refuse(system, chosen.part("chat"))
-        reading = ReadingLine(opened.info.context, asks=True)
+        reading = ReadingLine(opened.info.context, opened.info.context_train, asks=True)
         settings |= {"progress": reading.read, **chosen.part("chat")}
         if reply and is_guide(opened) and not wanted:
             if system:
-                say(NO_SYSTEM)
+                say(NOTES["system"])
             if not json_ and (refusal := rule(opened)(text)) is not None:
                 print(refusal)
                 return

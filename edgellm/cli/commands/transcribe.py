@@ -33,7 +33,10 @@ def transcribe(
     from edgellm.cli.terminal.filter import clean
     from edgellm.cli.terminal.progress import ReadingLine
 
-    with open_model(model, chosen.part("loading")) as opened, ReadingLine(opened.info.context) as reading:
+    with (
+        open_model(model, chosen.part("loading")) as opened,
+        ReadingLine(opened.info.context, opened.info.context_train) as reading,
+    ):
         answer = opened.transcribe(file, prompt=prompt, progress=reading.read)
     if json_:
         facts = {"model": model, "file": file, "text": answer.text, "token_ids": answer.token_ids}

@@ -6,6 +6,7 @@ import re
 
 # C0 but \n and \t, DEL, C1, bidirectional marks, overrides and isolates, separators of lines and paragraphs, lone surrogates
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_BYTES = re.compile(r"(?:\\udc[89a-f][0-9a-f])+|[\udc80-\udcff]+")  # as repr() writes them, or as they are
 _STRING_STARTS = {"]", "P", "X", "^", "_", "\x9d", "\x90", "\x98", "\x9e", "\x9f"}  # OSC DCS SOS PM APC, 7 and 8 bit
 _LONGEST_SEQUENCE = 64  # a real CSI is far shorter
 _LONGEST_STRING = 1024  # an unfinished string must not swallow the rest of an answer
@@ -78,5 +79,10 @@ class Filter:
 
 
 def clean(text: str) -> str:
-    """A name or message as one printable line."""
-    return " ".join(Filter()(text).split())
+    """A name or message as one printable line. Bytes of a file's name that the locale could not read are shown as UTF-8."""
+    return " ".join(Filter()(_BYTES.sub(_read, text)).split())
+
+
+def _read(found: re.Match[str]) -> str:
+    codes = re.findall(r"\\udc(..)", found[0]) or [f"{ord(char) - 0xDC00:x}" for char in found[0]]
+    return bytes.fromhex("".join(codes)).decode("utf-8", "replace")

@@ -29,6 +29,8 @@ def summary(result: Generation) -> str:
         parts.append(f"{stats.evicted_tokens} forgotten")
     if stats.forgotten_images:
         parts.append(f"{stats.forgotten_images} pictures forgotten")
+    if stats.forgotten_clips:
+        parts.append(f"{stats.forgotten_clips} clips forgotten")
     if stats.forgotten_messages:
         parts.append(f"{len(stats.forgotten_messages)} messages dropped")
     return ", ".join(parts) + f"; stopped {STOPPED.get(result.stop_reason, result.stop_reason)}"

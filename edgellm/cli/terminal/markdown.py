@@ -17,7 +17,7 @@ _STARTS = re.compile(r"\s*(?:#{1,6}|[-*+]|`{1,3}|~{1,3})?")  # beginnings of lin
 
 
 class Markdown:
-    """Turns pieces of text into characters and style changes, each a string of its own. Lines of code are coloured when whole."""
+    """Turns pieces of text into characters and style changes, each a string of its own. Complete lines of code are coloured."""
 
     def __init__(self) -> None:
         self._line = ""  # its beginning, while that decides what the line is

@@ -121,9 +121,9 @@ class ReadingLine(PassingLine):
     terminal's user decides whether it is read at all.
     """
 
-    def __init__(self, context: int, *, asks: bool = False) -> None:
+    def __init__(self, context: int, trained: int, *, asks: bool = False) -> None:
         super().__init__("reading")
-        self._thoughts, self._context = 0, context
+        self._thoughts, self._context, self._trained = 0, context, trained
         self._warned, self._asks = False, asks
 
     def __enter__(self) -> Self:
@@ -134,16 +134,20 @@ class ReadingLine(PassingLine):
     def read(self, done: int, total: int) -> None:
         """`done` tokens of the prompt are read; for `progress=` of the library. Raises OptionError where it shall not be."""
         if total - done > self._context and not self._warned:
+            from edgellm.api.context_policy import context_for
+
             self._warned = True
             with self._lock:
                 if self._width:
                     self._write("")
+                enough = context_for(total, self._trained)
                 say(
                     f"the prompt has {total:,} tokens, and the context holds {self._context:,}: the model does not see "
-                    f"{total - self._context:,} of them; --context {(total // 1024 + 2) * 1024} keeps them all"
+                    f"{total - self._context:,} of them; "
+                    + (f"--context {enough} keeps them all" if enough else f"it was trained for {self._trained:,}")
                 )
                 if self._asks and self._tty and sys.stdin.isatty() and not asked("read the end of it all the same?"):
-                    raise OptionError("the prompt was not read; give a part of it, or a larger --context")
+                    raise OptionError("the prompt was not read; give a part of it" + (", or a larger --context" if enough else ""))
                 self._since = time.monotonic()
         self.show(f"reading {done:,} / {total:,} tokens")
 

@@ -112,8 +112,10 @@ class Store:
         yield _line({"status": "success"})
 
     async def delete(self, request: Request) -> Response:
-        """Remove a model that edgellm fetched; those of other programs are theirs."""
+        """Remove a model that edgellm fetched, or a second name; models of other programs are theirs."""
         body = await read(request, Named)
+        if self._models.forget_alias(body.wanted or ""):
+            return Response(status_code=200)
         offered = await self._models.find(body.wanted or " ")
         if not body.wanted or offered.installed is None:
             raise Problem(404, "the model is not on this machine.", code="model_not_found")

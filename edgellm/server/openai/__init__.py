@@ -8,6 +8,7 @@ from edgellm.server.openai.completions import Completions
 from edgellm.server.openai.embeddings import Embeddings
 from edgellm.server.openai.listing import Listing
 from edgellm.server.openai.rerank import Rerank
+from edgellm.server.openai.transcriptions import Transcriptions
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
 
@@ -18,7 +19,7 @@ def routes(models: Models, settings: Settings) -> Routes:
     """Methods, paths and endpoints."""
     listing, chat, embeddings = Listing(models), Chat(models, settings), Embeddings(models)
     completions = Completions(models, settings)
-    rerank = Rerank(models)
+    rerank, transcriptions = Rerank(models), Transcriptions(models, settings)
     found: Routes = [("POST", "/v2/rerank", rerank.answer)]  # Cohere's
     for base in ("/v1", ""):  # as llama-server, which clients ask without /v1 too
         found += [
@@ -27,6 +28,7 @@ def routes(models: Models, settings: Settings) -> Routes:
             ("POST", f"{base}/chat/completions", chat.answer),
             ("POST", f"{base}/completions", completions.answer),
             ("POST", f"{base}/embeddings", embeddings.answer),
+            ("POST", f"{base}/audio/transcriptions", transcriptions.answer),
             ("POST", f"{base}/rerank", rerank.answer),
             ("POST", f"{base}/reranking", rerank.answer),
         ]

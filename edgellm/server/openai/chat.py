@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import CallDelta, Event, Generation, Model, Stats, ToolCall, __version__
+from edgellm.options.choices import of_choice
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
@@ -40,12 +41,7 @@ class Chat:
     async def _whole(self, request: Request, body: ChatBody) -> Response:
         async with self._models.use(body.model) as loaded:
             options = {**defaults(request, loaded), **body.options(loaded.model, self._settings.max_tokens)}
-            if (body.n or 1) == 1:
-                answers = [await loaded.model.achat(readable(body.conversation, loaded.model), **options)]
-            else:
-                events = choices(_beginner(loaded, body, options), body.n or 1, loaded.model.load_stats().parallel)
-                results = {index: event.result async for index, event in events if event is not None and event.result is not None}
-                answers = [results[index] for index in sorted(results)]
+            answers = await loaded.model.achat(readable(body.conversation, loaded.model), n=body.n or 1, **options)
             note(request, loaded, *answers)
             found = [_choice(loaded.model, body, answer, index) for index, answer in enumerate(answers)]
             head = completion_head("chatcmpl", "chat.completion", loaded.name)
@@ -69,7 +65,7 @@ class Chat:
 
 def _beginner(loaded: Loaded, body: ChatBody, options: dict[str, Any]) -> Begin:
     """Begins one of several answers."""
-    return lambda index: loaded.model.achat(readable(body.conversation, loaded.model), stream=True, **seeded(options, index))
+    return lambda index: loaded.model.achat(readable(body.conversation, loaded.model), stream=True, **of_choice(options, index))
 
 
 class Chunker:
@@ -115,11 +111,6 @@ class Chunker:
 
     def _delta(self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
         return sse({**self._head, "choices": [{"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": None}]})
-
-
-def seeded(options: dict[str, Any], index: int) -> dict[str, Any]:
-    """Options for one of several choices: with a seed, each has its own."""
-    return {**options, "seed": options["seed"] + index} if index and "seed" in options else options
 
 
 def completion_head(prefix: str, kind: str, model: str) -> dict[str, Any]:
@@ -209,4 +200,5 @@ def timings(stats: Stats) -> dict[str, Any]:
         "evicted_n": stats.evicted_tokens,
         "forgotten_messages": list(stats.forgotten_messages),
         "forgotten_images": stats.forgotten_images,
+        "forgotten_clips": stats.forgotten_clips,
     }

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import AsyncStream, Event, Generation, Model
+from edgellm.options.choices import of_choice
 from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Models
-from edgellm.server.openai.chat import DONE, FINISH, completion_head, seeded, sse, sse_problem, timings
+from edgellm.server.openai.chat import DONE, FINISH, completion_head, sse, sse_problem, timings
 from edgellm.server.openai.requests import Sampled
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
@@ -106,7 +107,7 @@ async def _events(
 
     def beginner(ids: list[int]) -> Begin:
         async def begin(k: int) -> AsyncStream:
-            return model.astream(ids, **seeded(options, k))
+            return model.astream(ids, **of_choice(options, k))
 
         return begin
 

@@ -18,21 +18,21 @@ class Listing:
 
     async def all(self, request: Request) -> Response:
         """All models, those that the server was started with first."""
-        data = [self._described(each) for each in (await self._models.names()).values()]
+        data = [self._described(each, request) for each in (await self._models.names()).values()]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
         return JSONResponse({"object": "list", "data": data, **ends})
 
     async def one(self, request: Request) -> Response:
         """One of them by its name."""
-        return JSONResponse(self._described(await self._models.find(request.path_params["name"])))
+        return JSONResponse(self._described(await self._models.find(request.path_params["name"]), request))
 
-    def _described(self, offered: Offered) -> dict[str, Any]:
+    def _described(self, offered: Offered, request: Request) -> dict[str, Any]:
         loaded, installed = self._models.loaded.get(offered.source), offered.installed
         known = {} if loaded is None else _known(loaded.model)
         return {
             "id": offered.name,
             "object": "model",
-            "type": "model",
+            **({"type": "model"} if "anthropic-version" in request.headers else _mistral(known)),
             "lifecycle": "active",
             "display_name": offered.name,
             "created_at": datetime.fromtimestamp(offered.modified, UTC).isoformat(),
@@ -50,3 +50,11 @@ def _known(model: Model) -> dict[str, Any]:
     tools = info.has_template and "tools" in model.template.source
     facts = {"n_ctx": model.context, "n_ctx_train": info.context_train, "thinking": thinking, "tools": tools}
     return {**facts, "vision": bool(info.vision)}
+
+
+def _mistral(known: dict[str, Any]) -> dict[str, Any]:
+    """The fields without which Mistral's client reads no model; of capabilities those that are known."""
+    found = {"completion_chat": True}
+    if known:
+        found |= {"function_calling": known["tools"], "reasoning": known["thinking"] != "no", "vision": known["vision"]}
+    return {"type": "base", "capabilities": found}

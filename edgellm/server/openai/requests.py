@@ -100,6 +100,8 @@ class Sampled(BaseModel):
     service_tier: str | None = None
     truncation: Literal["auto", "disabled"] | None = None
     ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    stop_token_ids: list[int] | None = None
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None
     structured_outputs: Structured | None = None
@@ -127,7 +129,11 @@ class Sampled(BaseModel):
         return {FORMS[name]: value for name, value in found.items()}
 
     def sampling(self, default: int | None) -> dict[str, Any]:
-        """Options of `generate`. `default`: tokens of an answer where the request sets no limit."""
+        """Options of `generate`. `default`: tokens of an answer where the request sets no limit. Raises Problem."""
+        if (self.min_tokens or 0) > 0 and not self.ignore_eos:
+            raise Problem(400, "min_tokens is not supported; give ignore_eos and max_tokens for an answer of a certain length.")
+        if self.stop_token_ids:
+            raise Problem(400, "stop_token_ids is not supported; give the texts of these tokens as stop.")
         options: dict[str, Any] = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
         if options.get("seed", 0) < 0:
             del options["seed"]
@@ -211,6 +217,8 @@ class ChatBody(Sampled):
             options["think"] = think
         if extra:
             options["template_options"] = extra
+        if form is not None and form.get("type") != "text":
+            options.pop("stop", None)  # JSON ends by itself: agents send the texts that end their other answers with it
         return options
 
 

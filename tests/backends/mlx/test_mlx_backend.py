@@ -32,7 +32,7 @@ from edgellm.weights import Weight, WeightStore
 
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
-from edgellm.backends.mlx import device, matrices  # noqa: E402
+from edgellm.backends.mlx import cpu_products, device, matrices  # noqa: E402
 from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
 from edgellm.backends.mlx.filling import load_matrix  # noqa: E402
 from edgellm.backends.mlx.groups import SUPERBLOCKS, TRAITS, mlx_bytes, packed  # noqa: E402
@@ -135,10 +135,37 @@ def test_sixteen_bit_products_as_on_a_gpu(quant: str) -> None:
 def test_several_rows_get_the_products_of_one(quant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy's, with pieces of five rows and a last one of four, beside MLX's own."""
     monkeypatch.setattr(matrices, "CACHED", 5 * 256)
+    monkeypatch.setattr(cpu_products, "CACHED", 5 * 256)
     rng = np.random.default_rng(4)
     matrix = load_matrix(a_weight(quant, rng.standard_normal((24, 256)).astype(np.float32)), half=False)
     x = mx.array(rng.standard_normal((40, 256)).astype(np.float32))
     assert error(np.array(matrix(x)), np.array(mx.concatenate([matrix(row[None]) for row in x]))) < 1e-5
+
+
+@pytest.mark.parametrize("quant", ["Q4_0", "Q6_K", "Q3_K", "MXFP4", "F32", "F16"])
+def test_many_rows_of_experts_get_the_products_of_each(quant: str) -> None:
+    """In the order of experts, with a row for each token or for each of its experts, by some rows of the matrices."""
+    rng = np.random.default_rng(6)
+    weight, picked = a_weight(quant, rng.standard_normal((5 * 24, 256)).astype(np.float32)), matrices.Picked(24, 8, 24)
+    matrix, parts = load_matrix(weight, half=False), weight.array().reshape(5, 24, 256)[:, 8:]
+    experts = np.sort(rng.permuted(np.tile(np.arange(5), (40, 1)), axis=1)[:, :3], axis=1)
+    for each in (1, 3):
+        x = rng.standard_normal((40, each, 256)).astype(np.float32)
+        got = np.array(matrix.gathered(mx.array(x), mx.array(experts), picked))
+        assert error(got, (parts[experts] @ np.broadcast_to(x, (40, 3, 256))[..., None])[..., 0]) < 2e-3
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_several_rows_of_groups_as_folders_have_them(bits: int, group: int) -> None:
+    rng = np.random.default_rng(bits)
+    w, x = (rng.standard_normal((n, 384)).astype(np.float32) for n in (21, 3))
+    for dtype in (mx.float32, mx.float16, mx.bfloat16):
+        quants, *ends = mx.quantize(mx.array(w), group_size=group, bits=bits)
+        arrays = [quants, *(end.astype(dtype) for end in ends)]
+        got = np.array(matrices.Groups(arrays, False, "affine", bits, group)(mx.array(x)))
+        wide = [quants, *(end.astype(mx.float32) for end in arrays[1:])]
+        assert error(got, x @ np.array(mx.dequantize(*wide, group_size=group, bits=bits)).T) < 2e-6, dtype
 
 
 @pytest.mark.parametrize("quant", [*TRAITS, *SUPERBLOCKS, *DEFINITIONS, "MXFP4", "NVFP4", "F32", "F16", "BF16"])

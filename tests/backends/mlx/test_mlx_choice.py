@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from tiny_models import tiny_model
+from tiny_projectors import seeing
 
 import edgellm
+from edgellm.backends import find
 from edgellm.backends.base import BackendNeed
 from edgellm.backends.mlx import device, groups
 from edgellm.loading import backend_choice
 from edgellm.loading.backend_choice import by_size
+from edgellm.loading.image_encoder import memory_of
 
 
 def a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +56,22 @@ def test_a_mac_with_room_runs_on_mlx_and_says_so(tmp_path: Path, monkeypatch: py
         assert model.backend == "mlx" and "through MLX" in model.info.place
     monkeypatch.setattr(device, "working_set", lambda: 1 << 20)
     with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model:
+        assert model.backend == "cpu" and "does not fit" in model.info.place
+
+
+def test_an_image_encoder_counts_as_it_runs_on_mlx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working set that the model fits without its projector."""
+    pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    a_mac(monkeypatch)
+    limits, by_size = list[int](), backend_choice.by_size
+    monkeypatch.setattr(backend_choice, "by_size", lambda needed, limit: limits.append(needed.total) or by_size(needed, limit))
+    seeing(tmp_path, "qwen3vl_merger", mmproj="none").close()
+    with seeing(tmp_path, "qwen3vl_merger") as model:
+        assert model.backend == "mlx"
+    blind, whole = limits
+    assert whole - blind >= memory_of(tmp_path / "mmproj.gguf", backend=find("mlx")) > 1 << 20
+    monkeypatch.setattr(device, "working_set", lambda: whole - 1)
+    with seeing(tmp_path, "qwen3vl_merger") as model:
         assert model.backend == "cpu" and "does not fit" in model.info.place
 
 

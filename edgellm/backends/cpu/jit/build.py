@@ -18,24 +18,27 @@ from edgellm.backends.cpu.jit.linker import Linker
 from edgellm.errors import BackendError
 
 LONGEST = 900  # seconds to wait for one kernel: the largest takes some 5 here, a minute under emulation
+WHERE = "set EDGELLM_CACHE to a folder that can be written"
 
 
 def kernel_addresses(kernels: Iterable[str], isa: str, linker: Linker, progress: Progress | None = None) -> dict[str, int]:
     """Addresses of all `kernels`, compiled first where the cache has none. Raises BackendError where compiling fails."""
     wanted = sorted(set(kernels))
-    cache = ObjectCache(isa)
+    cache, said = ObjectCache(isa), ""
     try:
         found = {kernel: item for kernel in wanted if (item := cache.read(kernel)) is not None}
         missing = [kernel for kernel in wanted if kernel not in found]
+        if missing and (said := cache.note):  # before it compiles, which takes a minute
+            warnings.warn(f"{said}; {WHERE}", RuntimeWarning, stacklevel=2)
         for done, (kernel, item) in enumerate(_compile(missing, isa), start=1):
             found[kernel] = item
             _store(cache, kernel, item)
             if progress is not None:
-                progress("compiling kernels for this machine, once", done, len(missing))
+                progress(f"compiling kernels for this machine{'' if cache.note else ', once'}", done, len(missing))
     finally:
         cache.close()
-    if missing and cache.note:
-        warnings.warn(cache.note, RuntimeWarning, stacklevel=2)
+    if missing and cache.note != said:
+        warnings.warn(f"{cache.note}; {WHERE}", RuntimeWarning, stacklevel=2)
     return {kernel: linker.link(kernel, found[kernel]) for kernel in wanted}
 
 

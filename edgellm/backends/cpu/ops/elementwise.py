@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgellm.backends.cpu.barriers import REPLICATED
-from edgellm.backends.cpu.ops._table import count_word, emitter, float_of, float_word
+from edgellm.backends.cpu.ops._table import count_word, emitter, float_of, float_word, integer
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
 from edgellm.graph import Node
@@ -48,6 +48,9 @@ def scaled_by(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = node.weights[0]
     if node.attrs["one"]:
         _elementwise(plan, index, node, "scale", float_word(float(plan.weights[weight].array()[0])), replicated=True)
+    elif (heads := integer(node, "heads")) > 1:
+        vector = plan.keep(np.tile(plan.weights[weight].array().astype(np.float32), heads))
+        _elementwise(plan, index, node, "mul", replicated=True, vector=vector)
     else:
         _elementwise(plan, index, node, "mul", replicated=True, vector=plan.vector(weight))
 

@@ -9,9 +9,9 @@ from edgellm.backends.cpu.buffers import Kernel, Value
 from edgellm.backends.cpu.ops._table import count_word, emitter, integer, scratch_of, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
-from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.errors import Unsupported
-from edgellm.formats.ggml_types import row_bytes
+from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.graph import Node
 
 HEAD_ROWS = Signature("x x_stride k out row_bytes head_bytes heads count")
@@ -35,13 +35,29 @@ def head_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
             )
         x, x_stride = _quantised(plan, node, heads, columns, traits.quantise), q8_row_bytes(columns)
         x_head_bytes = x_stride * plan.rows_of_tiles(index)
-    out, one_row = plan.output(index), row_bytes(weight.type, columns)
+    head_products(plan, index, node, weight.type, weight.address, (heads, n, columns), x, x_stride, x_head_bytes)
+
+
+def head_products(
+    plan: PlanBuilder,
+    index: int,
+    node: Node,
+    kind: GGMLType,
+    address: int,
+    shape: tuple[int, int, int],
+    x: Value,
+    x_stride: int,
+    x_head_bytes: int,
+) -> None:
+    """The products of each head's piece of x with its matrix, of `shape` (heads, n, columns) and at `address`."""
+    (heads, n, columns), traits = shape, TRAITS[kind.name]
+    out, one_row = plan.output(index), row_bytes(kind, columns)
     plan.add(
         Record(
             "heads:products",
             HEAD_PRODUCTS(
                 kernel=Kernel(traits.matmul),
-                weights=weight.address,
+                weights=address,
                 row_bytes=one_row,
                 head_bytes=n * one_row,
                 n=n,
@@ -52,7 +68,7 @@ def head_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
                 out=out,
                 heads=heads,
                 count=count_word(node),
-                scratch=scratch_of(plan, scratch_bytes(weight.type.name, columns)),
+                scratch=scratch_of(plan, scratch_bytes(kind.name, columns)),
                 work=scratch_of(plan, abi.RECORD_WORDS * 8),
             ),
             reads=(x,),

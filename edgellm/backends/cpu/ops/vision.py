@@ -8,21 +8,24 @@ import numpy as np
 
 from edgellm.backends.cpu.ops._table import count_word, emitter, integer, scratch_of, traits_of
 from edgellm.backends.cpu.ops.dense import MATMUL, matmul
+from edgellm.backends.cpu.ops.heads import head_products
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.record import Record, Signature
 from edgellm.backends.cpu.traits import TRAITS, scratch_bytes
 from edgellm.errors import Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.graph import Node
-from edgellm.ops.neighbours import distances
+from edgellm.ops.neighbours import distances, distances_in_time
+from edgellm.ops.rope import angle_rows
 from edgellm.ops.vision import grid_rows
 
 # `which`: i32, the vector that a row is, or -1; `rows`: the address of the first vector, and bytes from one to the next.
 INJECT = Signature("x x_stride out out_stride which rows n")
 # `first`: i32, the first of the `rows` rows that become one; `n`: their length.
 MERGE = Signature("x x_stride out out_stride first rows n")
-# `first`: i32, the row of x that a row is at, or 0 where it is at its own; `taps` (9, n): f32; `count`: of the rows that are given.
-NEIGHBOURS = Signature("beside beside_stride x x_stride out out_stride first taps n count")
+# `first`: i32, the row of x that a row is at, or 0 where it is at its own; `taps` (n_taps, n): f32; `count`: of the rows that are
+# given.
+NEIGHBOURS = Signature("beside beside_stride x x_stride out out_stride first taps n_taps n count")
 
 
 @emitter("pixels")
@@ -51,9 +54,13 @@ def patch_conv(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("project")
 def project(plan: PlanBuilder, index: int, node: Node) -> None:
     """A product with a copy of the weight that has a row for each output."""
-    x, out, kind = plan.values[node.inputs[0]], plan.output(index), TYPES_BY_NAME["F32"]
-    weights = plan.keep(np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32))
-    one_row, kernel = row_bytes(kind, x.n), TRAITS[kind.name].matmul
+    x, kind, heads = plan.values[node.inputs[0]], TYPES_BY_NAME["F32"], integer(node, "heads")
+    own = plan.weights[node.weights[0]].array().reshape(heads, x.n // heads, node.n // heads)
+    weights = plan.keep(np.ascontiguousarray(own.swapaxes(1, 2), np.float32))
+    if heads > 1:
+        head_products(plan, index, node, kind, weights, (heads, node.n // heads, x.n // heads), x, x.stride, x.n // heads * 4)
+        return
+    out, one_row, kernel = plan.output(index), row_bytes(kind, x.n), TRAITS[kind.name].matmul
     plan.add(
         Record(
             kernel,
@@ -97,6 +104,17 @@ def merge_rows(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add(Record(f"merge:{node.attrs['by']}", arguments, reads_all=(x,), writes=(out,)))
 
 
+@emitter("angles")
+def angles(plan: PlanBuilder, index: int, node: Node) -> None:
+    plan.brought(index, lambda patches: angle_rows(node, len(patches.places)))
+
+
+@emitter("neighbours_in_time")
+def neighbours_in_time(plan: PlanBuilder, index: int, node: Node) -> None:
+    before = integer(node, "before")
+    plan.brought(index, lambda patches: distances_in_time(len(patches.places), node.n, before))
+
+
 @emitter("neighbours", "merged_neighbours")
 def neighbours(plan: PlanBuilder, index: int, node: Node) -> None:
     merge = integer(node, "merge") if node.attrs else 0
@@ -108,13 +126,14 @@ def beside(plan: PlanBuilder, index: int, node: Node) -> None:
     distance, x = (plan.values[value] for value in node.inputs)
     out = plan.output(index)
     halved = node.rows != plan.graph.nodes[node.inputs[1]].rows
-    taps = plan.weights[node.weights[0]].array().reshape(node.n, 9).T if node.weights else None
+    taps = plan.weights[node.weights[0]].array().reshape(node.n, -1).T if node.weights else None
     arguments = NEIGHBOURS(
         beside=distance,
         x=x,
         out=out,
         first=plan.step.output_rows.ctypes.data if halved else 0,
         taps=0 if taps is None else plan.keep(np.ascontiguousarray(taps, np.float32)),
+        n_taps=0 if taps is None else len(taps),
         n=node.n,
         count=count_word(node),
     )

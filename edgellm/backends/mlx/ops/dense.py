@@ -152,7 +152,7 @@ def add_bias(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) ->
 
 @op("scaled_by")
 def scaled_by(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    return x[0] * weights.vectors[node.weights[0]]
+    return x[0] * mx.tile(weights.vectors[node.weights[0]], cast(int, node.attrs["heads"]))
 
 
 @op("clamp")

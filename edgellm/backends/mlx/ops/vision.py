@@ -12,7 +12,8 @@ from edgellm.backends.mlx.ops._table import op
 from edgellm.backends.mlx.ops.dense import matmul, within_f16
 from edgellm.graph import Node
 from edgellm.ops._spec import Patches
-from edgellm.ops.neighbours import BACK, COUNT, NOWHERE, distances
+from edgellm.ops.neighbours import BACK, COUNT, NOWHERE, distances, distances_in_time
+from edgellm.ops.rope import angle_rows
 from edgellm.ops.vision import grid_rows
 
 
@@ -41,8 +42,11 @@ def patch_conv(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) 
 
 @op("project")
 def project(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    matrix = weights.matrices[node.weights[0]]
-    return within_f16(weights, node, matrix, x[0], matrix)
+    matrix, heads = weights.matrices[node.weights[0]], cast(int, node.attrs["heads"])
+    if heads == 1:
+        return within_f16(weights, node, matrix, x[0], matrix)
+    own = matrix.arrays[0].reshape(node.n // heads, heads, -1).astype(mx.float32)
+    return mx.einsum("thk,nhk->thn", x[0].reshape(len(x[0]), heads, -1), own).reshape(-1, node.n)
 
 
 @op("merge_rows")
@@ -60,14 +64,24 @@ def neighbours(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) 
     return mx.array(distances(_patches(inputs), cast(int, node.attrs.get("merge", 0))))
 
 
+@op("neighbours_in_time")
+def neighbours_in_time(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.array(distances_in_time(len(_patches(inputs).places), node.n, cast(int, node.attrs["before"])))
+
+
+@op("angles")
+def angles(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.array(angle_rows(node, len(_patches(inputs).places)))
+
+
 @op("depth_conv_halved")
 @op("depth_conv")
 def depth_conv(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    taps, rows = weights.vectors[node.weights[0]].reshape(node.n, 9), mx.arange(len(x[1]))
+    taps, rows = weights.vectors[node.weights[0]].reshape(node.n, -1), mx.arange(len(x[1]))
     if node.op == "depth_conv_halved" and inputs.output_rows is not None:
         rows = inputs.output_rows
     total = mx.zeros((len(rows), node.n))
-    for tap in range(9):
+    for tap in range(taps.shape[1]):
         away = x[0][rows, tap]
         there = away < NOWHERE
         other = x[1][rows + mx.where(there, away, 0).astype(mx.int32)]

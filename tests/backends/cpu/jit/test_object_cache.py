@@ -15,6 +15,7 @@ import pytest
 
 from edgellm.backends.cpu.jit import build, sources
 from edgellm.backends.cpu.jit.cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache
+from edgellm.backends.cpu.jit.linker import Linker
 from edgellm.backends.cpu.jit.sources import sources_digest
 from edgellm.errors import BackendError
 
@@ -274,3 +275,23 @@ def test_a_compiler_that_fails_is_an_error(script: str | None, says: str, tmp_pa
     monkeypatch.setattr(build, "LONGEST", 0.5 if "sleep" in (script or "") else 30)
     with pytest.raises(BackendError, match=says):
         list(build._compile(["norm:a", "norm:b", "norm:c"], "generic"))
+
+
+def test_a_cache_that_cannot_be_used_is_said_before_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiling takes a minute or more at each start then: what a user sees first says so, and what to set."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path / "file"))
+    reached = list[str]()
+
+    def compiled(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]:
+        reached.extend(kernels)
+        raise BackendError("no compiler here")
+        yield
+
+    monkeypatch.setattr(build, "_compile", compiled)
+    with (
+        pytest.warns(RuntimeWarning, match=r"compiled at each start; set EDGELLM_CACHE to a folder that can be written"),
+        pytest.raises(BackendError),
+    ):
+        build.kernel_addresses(["norm:rms_norm"], "generic", Linker())
+    assert reached == ["norm:rms_norm"]

@@ -1,4 +1,4 @@
-"""Rows of patches beside each other: a convolution of 3 x 3 of each channel for itself, and means over all of an image."""
+"""Rows beside each other, of images or in time: convolutions of each channel for itself, and means over all of an image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _conv(isa: Isa) -> KernelFunction:
     """Threads share rows; taps are added up in order, so that a row does not depend on its place."""
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
     load, store, add, mul, zero = isa("load_f32x8 store_f32x8 add_f32x8 mul_f32x8 zero_f32x8")
-    arguments = NEIGHBOURS.reader(isa, "step beside beside_stride x x_stride out out_stride first taps n count")
+    arguments = NEIGHBOURS.reader(isa, "step beside beside_stride x x_stride out out_stride first taps n_taps n count")
 
     def conv(op, ith, nth):
-        step, beside, beside_stride, x, x_stride, out, out_stride, first, taps, n, count = arguments(op)
+        step, beside, beside_stride, x, x_stride, out, out_stride, first, taps, n_taps, n, count = arguments(op)
         rows = load_i64(step, count * 8)
         for row in range(rows * ith // nth, rows * (ith + 1) // nth):
             at = load_i32(first, row * 4) if first else row
@@ -30,7 +30,7 @@ def _conv(isa: Isa) -> KernelFunction:
             j = 0
             while j + 8 <= n:
                 total = zero()
-                for tap in range(9):
+                for tap in range(n_taps):
                     rows_away = load_f32(away, tap * 4)
                     if rows_away < FAR:
                         total = add(total, mul(load(own + np.int64(rows_away) * x_stride, j * 4), load(taps, (tap * n + j) * 4)))
@@ -38,7 +38,7 @@ def _conv(isa: Isa) -> KernelFunction:
                 j += 8
             while j < n:
                 one = np.float32(0)
-                for tap in range(9):
+                for tap in range(n_taps):
                     rows_away = load_f32(away, tap * 4)
                     if rows_away < FAR:
                         one += load_f32(own + np.int64(rows_away) * x_stride, j * 4) * load_f32(taps, (tap * n + j) * 4)
