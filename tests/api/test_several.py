@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ def asked(model: edgellm.Model, call: str, **options: Any) -> list[edgellm.Gener
 def test_the_prompt_is_computed_once_and_steps_are_shared(path: Path, call: str, parallel: int) -> None:
     loader = toys()
     with loader.load(path, parallel=parallel) as model:
+        loader.toy.fail = partial(time.sleep, 0.001)  # a step takes longer than beginning an answer
         answers = asked(model, call, n=4, **DRAWN)
         log = list(loader.toy.log)
         assert [answer.seed for answer in answers] == [7, 11, 15, 19] and len({answer.token_ids for answer in answers}) == 4

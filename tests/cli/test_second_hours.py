@@ -265,7 +265,7 @@ def test_the_table_of_commands_in_a_chat_is_complete() -> None:
     [
         ("sqlite3,_sqlite3,readline,curses,_curses,bz2,_bz2,lzma,_lzma,dbm", "run guide hi --temp 0", 0, ""),
         ("sqlite3,_sqlite3,readline,curses,_curses,bz2,_bz2,lzma,_lzma,dbm", "chat guide --temp 0", 0, ""),
-        ("ssl,_ssl", "list", 0, ""),
+        *(("ssl,_ssl", command, 0, "") for command in ("--help", "list", "fit", "show guide", "run guide hi --temp 0")),
         ("ssl,_ssl", "doctor", None, "this Python was built without its module ssl"),
         ("ssl,_ssl", "pull qwen3-0.6b", 3, "was built without its module ssl, which this needs"),
         ("ctypes,_ctypes", "run guide hi", 3, "was built without its module ctypes, which this needs"),
@@ -281,7 +281,7 @@ def test_a_python_that_was_built_without_some_modules(missing: str, command: str
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS counts mappings, and processors can be chosen, on Linux only")
-@pytest.mark.parametrize("kilobytes", [200_000, 400_000, 1_000_000, None])
+@pytest.mark.parametrize("kilobytes", [200_000, 300_000, 400_000, 500_000, 1_000_000, None])
 @pytest.mark.parametrize("command", ["--help", "list", "run guide hi --temp 0 -n 1"])
 def test_a_machine_of_one_core_and_little_memory(kilobytes: int | None, command: str) -> None:
     import resource

@@ -69,8 +69,8 @@ class CallGrammars:
                 return at  # text may begin like that
             if (thinking or format.first) and not there[len(opener) :].strip() and not format.whole_body:
                 return at  # the text may name the mark alone
-            sign = there[len(opener) :].strip()[:1]
-            likely = [each for each in (format, *format.others) if not sign or not each.first or sign in each.first]
+            block = there[len(opener) :]
+            likely = [format.suited(block)] if block.strip() else [format, *format.others]
             if fitting := [each for each in map(partial(self._rest, there), likely) if each is not None]:
                 return fitting[0] if len(fitting) == 1 else AnyConstraint(fitting)
             done = at + max(1, len(opener))  # it is no call of these tools

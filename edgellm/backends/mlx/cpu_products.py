@@ -4,10 +4,8 @@ piece at a time, once for all rows, and NumPy multiplies.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -18,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.cpu.affine import AffineDecoder
-from edgellm.backends.cpu.system import usable_cores
+from edgellm.backends.mlx import device
 
 Floats = npt.NDArray[np.float32]
 
@@ -39,7 +37,7 @@ class AffineRows:
 def product_by_kernel(x: Floats, rows: int, of: Callable[[slice], AffineRows]) -> Floats:
     """x (T, columns) by a matrix of so many rows, which threads share: (T, rows)."""
     y, columns = np.empty((len(x), rows), np.float32), x.shape[1]
-    step = min(max(1, CACHED // columns), -(-rows // _cores()))
+    step = min(max(1, CACHED // columns), -(-rows // device.cores()))
 
     def piece(first: int) -> None:
         some = slice(first, min(first + step, rows))
@@ -48,8 +46,7 @@ def product_by_kernel(x: Floats, rows: int, of: Callable[[slice], AffineRows]) -
         _decoder(part.bits).decode(part.bits, part.quants, part.steps, part.lows, weights)
         np.matmul(x, weights.T, out=y[:, some])
 
-    for _ in _workers(os.getpid()).map(piece, range(0, rows, step)):
-        pass
+    device.for_each(piece, range(0, rows, step))
     return y
 
 
@@ -83,15 +80,6 @@ def _buffer(n: int) -> Floats:
         _room.buffer = np.empty(max(n, CACHED), np.float32)
     buffer: Floats = _room.buffer[:n]
     return buffer
-
-
-@cache
-def _workers(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a fork has none."""
-    return ThreadPoolExecutor(_cores(), "edgellm-mlx")
-
-
-_cores = cache(usable_cores)
 
 
 @cache

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
+from edgellm.backends.cpu.system import usable_cores
 from edgellm.errors import BackendError, EdgeError
 
 CACHE_BYTES = 256 << 20  # freed buffers that MLX may keep for the next step; its own default is most of the memory
@@ -19,7 +23,9 @@ MULTIPLIED = ("matrix", "experts", "heads")  # roles of weights that are copied 
 MAX_OUTPUTS = 128  # rows of logits in one step; 128k words in f32 are half a MiB a row
 _open = 0
 _before = 0
-_lock = threading.Lock()
+_lock = threading.RLock()  # a garbage collection may release a model anywhere
+_workers: ThreadPoolExecutor | None = None
+cores = cache(usable_cores)
 
 
 def require() -> None:
@@ -114,12 +120,35 @@ def hold() -> None:
 
 
 def release() -> None:
-    """One model less: freed buffers go back to the system; after the last one MLX's own limit holds again."""
-    global _open
+    """One model less: freed buffers go back to the system; after the last one MLX's own limit holds again, and threads end."""
+    global _open, _workers
     import mlx.core as mx
 
     with _lock:
         _open -= 1
         if _open == 0:
             mx.set_cache_limit(_before)
+            if _workers is not None:
+                _workers.shutdown(wait=False)
+                _workers = None
         mx.clear_cache()
+
+
+def for_each(work: Callable[[int], object], items: Iterable[int]) -> None:
+    """Call `work` with each item on threads of this process, one for each core, that live as long as a model is open."""
+    global _workers
+    with _lock:
+        if _open and _workers is None:
+            _workers = ThreadPoolExecutor(cores(), "edgellm-mlx")
+        done = map(work, items) if _workers is None else _workers.map(work, items)
+    deque(done, maxlen=0)
+
+
+def _forked() -> None:
+    """A fork has none of the threads."""
+    global _workers, _lock
+    _workers, _lock = None, threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

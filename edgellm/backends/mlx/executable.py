@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
@@ -104,12 +105,14 @@ class MlxExecutable:
         self.step_size = StepSize(layout.chunk)
         self._kv_type, self.half = kv_type, half
         device.hold()
+        self._release = weakref.finalize(self, device.release)
+        self._release.atexit = False
         try:
             with device.own_errors("load the model"):
                 loaded = _load(graph, weights, half, progress)
                 self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
         except BaseException:
-            device.release()
+            self._release()
             raise
 
     def new_state(self) -> MlxKVCache:
@@ -150,7 +153,7 @@ class MlxExecutable:
         if self._walk is not None:
             self._walk.close()
             self._walk = None
-            device.release()
+            self._release()
 
 
 def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> MlxWeights:

@@ -393,6 +393,22 @@ def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
     assert mx.get_active_memory() == before and mx.get_cache_memory() == 0
 
 
+def test_threads_end_with_the_last_model(tmp_path: Path) -> None:
+    """Without one the products of several rows need none."""
+
+    def threads() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name.startswith("edgellm-mlx")]
+
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", quant="Q4_0"), backend="mlx", context=64) as model:
+        model.generate(IDS, max_tokens=1)
+        while_open = threads()
+        assert while_open and all(map(threading.Thread.is_alive, while_open))
+    for thread in while_open:
+        thread.join(10)
+    test_several_rows_of_groups_as_folders_have_them(4, 32)
+    assert not threads()
+
+
 @pytest.mark.slow
 def test_two_models_in_turn_leave_nothing(tmp_path: Path) -> None:
     sizes = {"n_embd": 512, "n_ff": 1024, "n_layers": 4, "head_dim": 64, "n_heads": 8}

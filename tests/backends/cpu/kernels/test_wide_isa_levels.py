@@ -36,6 +36,10 @@ class Spelled(Generic):
         if "vpermi2var" in name:  # of words or of pairs of them
             a, index, b = arguments
             return self.shuffle(a, b, [int(place.constant) for place in index.constant])
+        if "pshuf.b.512" in name:  # bytes within each 128 bits: two of AVX2's
+            halves = [[self.shuffle(each, each, [*range(at, at + 32)]) for each in arguments] for at in (0, 32)]
+            low, high = (super(Spelled, self).call("llvm.x86.avx2.pshuf.b", vector(I8, 32), *half) for half in halves)
+            return self.shuffle(low, high, [*range(64)])
         assert ".avx512" not in name, name
         return super().call(name, result, *arguments)
 
