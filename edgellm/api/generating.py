@@ -368,6 +368,8 @@ class Generating(AsyncTwins, Prompting):
             )
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
+            if asked.form is not None and tools is None and marks.calls:
+                marks = marks._replace(calls=())  # such a mark is no call, so the form comes behind the end of the thinking
             stray = budget is not None or model.tokenizer.token_id(marks.close) is not None
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None, stray=stray)
             free = Free(splitter.inside, think is not False, budget, marks, message)

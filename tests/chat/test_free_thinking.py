@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.chat.thinking import _MARKS, HARMONY, Marks
 from edgellm.errors import OptionError
 from edgellm.sampling.channels import ChannelConstraint, Channels, ChannelTokens
 from edgellm.sampling.constraint import TokenConstraint, allowed_ids
@@ -72,6 +74,32 @@ def test_thinking_is_free_and_the_answer_has_its_form(model: edgellm.Model) -> N
             ended += 1
             assert isinstance(json.loads(answer.text), list) and answer.parsed == json.loads(answer.text)
     assert ended
+
+
+@pytest.mark.parametrize("marks", _MARKS, ids=lambda marks: marks.open or marks.close)
+def test_forms_hold_behind_the_thinking_of_every_family(marks: Marks, tmp_path: Path) -> None:
+    """Marks of calls among what is thought are no calls where there are no tools."""
+    names = [marks.open, marks.close, *marks.others, *marks.calls, *(marks.answer or ())]
+    template = (
+        "{{ messages[0].content }}{% if enable_thinking %}{% endif %}{# "
+        + " ".join(names)
+        + " #}"
+        + ("" if marks is HARMONY else marks.open)
+    )
+    controls = tuple(sorted({*names, marks.token, "<|call|>", "<|return|>"} - {"", HARMONY.open, HARMONY.close}))
+    path = tiny_model(
+        tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512, controls=controls, template=template
+    )
+    ended = 0
+    with edgellm.load(path, context=512) as model:
+        for budget in (None, 0, 1, 3):
+            for seed in range(12):
+                answer = model.chat(ASK, choices=["yes", "no"], think_budget=budget, seed=seed, max_tokens=200, **HOT)
+                if answer.stop_reason == "eog":
+                    assert answer.text in ("yes", "no"), answer.text
+                    ended += 1
+                assert budget is None or len(model.tokenizer.encode(answer.thinking)) < 60, answer.thinking
+    assert ended > 12
 
 
 def test_without_thinking_the_form_holds_from_the_beginning(model: edgellm.Model) -> None:

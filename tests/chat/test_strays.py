@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -266,14 +267,14 @@ NO_CALLS = (
 def test_calls_in_the_ways_of_other_families(name: str) -> None:
     """Read in pieces of any size; the mask lets a model write them, or has it write the brackets that are missing."""
     for stray, (written, free) in STRAYS.items():
-        for before in ("Well.\n", "So: " if written.startswith("<") else "Hm.\n\n"):
+        for before in ("", "Well.\n", "So: " if written.startswith("<") else "Hm.\n\n"):
             for size in SIZES:
                 text, calls = split(name, before + written, size, [TEXT])
                 assert text == before and [dict(call.arguments) for call in calls] == [{"x": "a"}], (stray, size, text)
         assert not free or accepts(BY_NAME[name], [TEXT], f"Well.\n{written}"), stray
     for other in NO_CALLS:
-        for size in SIZES:
-            assert split(name, f"Well.\n{other}", size, [TEXT]) == (f"Well.\n{other}", []), other
+        for size, before in product(SIZES, ("Well.\n", "") if other[0] != "[" else ("Well.\n",)):
+            assert split(name, before + other, size, [TEXT]) == (before + other, []), other
 
 
 def test_every_published_template_reads_them(shared: Path) -> None:

@@ -216,6 +216,19 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     assert ended >= 2
 
 
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in BY_NAME])
+def test_an_answer_is_a_call_or_has_its_form(marked: edgellm.Model, name: str) -> None:
+    """What the mask takes for a call is read as one, also where the first text of an answer must be one of two things."""
+    marked._loaded.template = template(MARKS[name])
+    parameters = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
+    hot: dict[str, Any] = {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop_loops": False}
+    for seed in range(8):
+        answer = marked.chat(
+            ASK, tools=[{"name": "f", "parameters": parameters}], choices=["yes", "no"], seed=seed, max_tokens=300, **hot
+        )
+        assert answer.stop_reason == "length" or answer.tool_calls or answer.text in ("yes", "no"), answer.text
+
+
 def test_a_signature_becomes_a_tool() -> None:
     now = {"type": "function", "function": {"name": "now", "description": "The time"}}
     box = toolbox([weather, now, {"name": "x", "parameters": {}}], template("<tool_call>"))

@@ -78,12 +78,18 @@ class Openings:
             for opener, format in self._literals
             if (at := text.find(opener)) >= 0 and not (format.at_start and (thinking or begun or text[:at].strip()))
         ]
-        if not thinking:
-            end = min((place.at for place in places), default=len(text))
-            places += [
-                Opening(at, "", format) for at, format in self._on_lines(text, mid_line, end, code, line) if format is not None
-            ]
-        return min(places, key=lambda place: (place.at, -len(place.opener)), default=None)
+        first = min(places, key=lambda place: (place.at, -len(place.opener)), default=None)
+        if thinking:
+            return first
+        # A list at the beginning may be in Python's syntax in a family of JSON's, and in JSON in one of Python's.
+        is_list, end = first is not None and first.opener == "[" and first.format.at_start, len(text) if first is None else first.at
+        unclear = False
+        for at, format, is_complete in self._on_lines(text, mid_line, end + is_list, code, line):
+            if first is None or at < first.at or format.in_code == first.format.shows.endswith("("):
+                if is_complete:
+                    return Opening(at, "", format)
+                unclear |= at == end
+        return None if unclear else first
 
     def kept(self, text: str, *, begun: bool, mid_line: bool, thinking: bool = False, code: bool = False, line: str = "") -> int:
         """How much of the end of a text without an opening may begin one."""
@@ -96,12 +102,12 @@ class Openings:
                 keep = max(keep, next((n for n in range(min(len(opener) - 1, len(text)), 0, -1) if text.endswith(opener[:n])), 0))
         if not thinking:
             lines = self._on_lines(text, mid_line, len(text), code, line)
-            keep = max([keep, *(len(text) - at for at, format in lines if format is None)])
+            keep = max([keep, *(len(text) - at for at, _, is_complete in lines if not is_complete)])
         return keep
 
-    def _on_lines(self, text: str, mid_line: bool, end: int, code: bool, before: str) -> list[tuple[int, Format | None]]:
-        """Where lines before `end` begin with the form of a call, or (None) may do so."""
-        found: list[tuple[int, Format | None]] = []
+    def _on_lines(self, text: str, mid_line: bool, end: int, code: bool, before: str) -> list[tuple[int, Format, bool]]:
+        """Where lines before `end` begin with the form of a call, or (False) with a part of it."""
+        found = list[tuple[int, Format, bool]]()
         for line in LINE.finditer(text, 0, end) if self._forms else ():
             if line.start() == 0 and mid_line:
                 continue
@@ -111,7 +117,7 @@ class Openings:
                 if within and not format.in_code:
                     continue
                 if begun.startswith(form):
-                    found.append((line.end(), format))
+                    found.append((line.end(), format, True))
                 elif form.startswith(begun) and len(begun) < len(form) and text[line.end() :].strip():
-                    found.append((line.end(), None))
+                    found.append((line.end(), format, False))
         return found

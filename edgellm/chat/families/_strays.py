@@ -15,7 +15,8 @@ from edgellm.chat.families._tags import COST
 from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, Tool, call_of
 
-FENCES = ("", "```json", "```", "```tool_call", "```tool_code")
+LANGUAGES = ("json", "tool_call", "tool_code")  # of fences with which calls begin
+FENCES = ("", "```", *(f"```{language}" for language in LANGUAGES))
 FENCE = re.compile(r"\s*(```[a-z_]*)?\s*")
 KEYS = ("arguments", "parameters")
 TAGS = ("tool_call", "tool_calls", "tools", "function_call", "function_calls", "functioncall")
@@ -155,7 +156,7 @@ def json_body(tools: Sequence[Tool], mark: Mark) -> str:
     calls = [called(tool, key, before=kind, turned=False) for tool in tools for key in KEYS]
     space = "JSON_SPACE?"
     several = f'"[" {space} call ({space} "," {space} call)* {space} "]"'
-    return f"(/```[a-z_]*[ \\n]{{0,4}}/)? (call | {several})\ncall: {' | '.join(calls)}"
+    return f"(/```({'|'.join(LANGUAGES)})?[ \\n]{{0,4}}/)? (call | {several})\ncall: {' | '.join(calls)}"
 
 
 def parse_function(block: str, tools: Sequence[Tool]) -> list[Call] | None:
