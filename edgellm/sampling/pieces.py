@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +22,7 @@ class _Part(NamedTuple):
     """Pieces behind one another; other threads wait while one is searched."""
 
     data: bytes
-    ends: npt.NDArray[np.int64]  # of the pieces
+    ends: array[int]  # of the pieces
 
 
 class Pieces(Sequence[bytes]):
@@ -41,15 +44,18 @@ class Pieces(Sequence[bytes]):
     @cached_property
     def _parts(self) -> list[_Part]:
         parts = (self._pieces[at : at + CHUNK] for at in range(0, len(self._pieces), CHUNK))
-        return [_Part(SEPARATOR + SEPARATOR.join(part), np.cumsum([len(piece) + 1 for piece in part])) for part in parts]
+        return [_Part(SEPARATOR + SEPARATOR.join(part), array("q", accumulate(len(piece) + 1 for piece in part))) for part in parts]
 
     def having(self, pattern: bytes) -> list[int]:
-        """Tokens in which a regular expression is found, ascending; `^` is where a piece begins."""
+        """Tokens in which a regular expression is found, ascending; `^` is where a piece begins.
+
+        Without NumPy, which would give the GIL away and take it back at once in each part: a thread that waits for it then waits
+        until the end.
+        """
         expression, found = re.compile(pattern), list[int]()
         near = re.compile(pattern.replace(b"^", b"(?<=\x00)"))  # also finds what begins behind a zero byte
         for n, part in enumerate(self._parts):
-            places = [match.start() for match in near.finditer(part.data)]
-            tokens = sorted({n * CHUNK + at for at in np.searchsorted(part.ends, places, "right").tolist()})
+            tokens = sorted({n * CHUNK + bisect_right(part.ends, match.start()) for match in near.finditer(part.data)})
             found += [token for token in tokens if token < len(self) and expression.search(self._pieces[token])]
         return found
 
