@@ -84,7 +84,8 @@ def _matmul_weights(node: Node, inputs: Inputs) -> Uses:
 
 
 def _matmul(run: Run, node: Node, x: Array, residual: Array | None = None) -> Array:
-    y: Array = x @ run.weight(node.weights[0]).T
+    # Sums in float64, which round alike whatever BLAS and threads there are.
+    y: Array = np.matmul(x, run.weight(node.weights[0]).T, dtype=np.float64).astype(np.float32)
     if len(node.weights) == 2:
         y = y + run.weight(node.weights[1])
     return y if residual is None else residual + y

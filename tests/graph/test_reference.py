@@ -48,7 +48,7 @@ def test_gold_of_all_files(shared: Path) -> None:
         if entry["kind"] != "logits":
             continue
         try:
-            ceiling = 5e-5 if entry["arch"] == "qwen35" else CEILING  # the gold is 3.2e-5 from float64 there, llama.cpp 4e-5
+            ceiling = 3e-5 if entry["arch"] == "qwen35" else CEILING  # llama.cpp is 4e-5 away there
             assert error_against_gold(shared / "conformance" / entry["file"], entry["n_ctx"]) <= ceiling, entry["name"]
             checked += 1
         except Unsupported:
