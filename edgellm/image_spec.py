@@ -10,6 +10,8 @@ Layout = Literal[
     "slices",
     "dynamic",
     "area",
+    "patch_budget",
+    "canvas",
     "square",
     "padded_square",
     "framed_square",
@@ -29,6 +31,8 @@ class ImageSpec:
     `layout`:
     "dynamic": one image whose sides are multiples of `side_multiple`, with about the picture's proportions.
     "area": the same, as large as `most_rows` allow.
+    "patch_budget", "canvas": never enlarged, unless it is too small, with black right of it and below up to multiples. Either the
+    patches are limited that it fills itself, and no side is longer than `longest_edge`, or the rows of it all.
     "square", "padded_square": one of `size` x `size`; the picture is stretched, or has `padding` beside it.
     "framed_square": the picture is resized into one of `size` x `size`, and has `padding` beside it.
     "longest_edge": one image, no side of which is longer than `longest_edge`, and sides rounded up to multiples.

@@ -19,7 +19,7 @@ from typing import Any  # arrays of rows
 import numpy as np
 from children import ROOT
 
-from edgellm.chat import images
+from edgellm.chat import image_sizes, images
 from edgellm.loading.image_encoder import ImageEncoder
 
 sys.path.insert(0, str(ROOT / "tests" / "models"))
@@ -59,7 +59,7 @@ def ways(pixels: images.Pixels, spec: images.ImageSpec) -> dict[str, images.Tile
     if len(tiles.images) == 1 and spec.layout in ("dynamic", "area", "square", "closest_grid_tiles"):
         least, most = LIMITS.get(spec.begin, (spec.least_rows, spec.most_rows))
         sized = replace(spec, least_rows=least, most_rows=most)
-        size = tiles.images[0].shape[:2] if spec.layout == "square" else images.dynamic_size(*pixels.shape[:2], sized)
+        size = tiles.images[0].shape[:2] if spec.layout == "square" else image_sizes.dynamic_size(*pixels.shape[:2], sized)
         scale = min(size[0] / pixels.shape[0], size[1] / pixels.shape[1])
         tall, wide = (min(int(np.ceil(np.float32(n) * np.float32(scale))), end) for n, end in zip(pixels.shape, size, strict=False))
         padded = np.zeros((*size, 3), np.uint8)

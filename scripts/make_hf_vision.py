@@ -307,6 +307,22 @@ def cases() -> dict[str, Callable[[], Case]]:
             sizes_of(28),
             with_grid(14),
         ),
+        "glm5v": lambda: Case(
+            t.Glm5NextForConditionalGeneration(
+                t.Glm5NextConfig(
+                    text_config=TEXT
+                    | {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 32, "qk_rope_head_dim": 0, "v_head_dim": 32,
+                       "num_key_value_heads": 2, "pad_token_id": 0},
+                    vision_config={"depth": 3, "hidden_size": 64, "intermediate_size": 96, "num_heads": 2, "patch_size": 14,
+                                   "image_size": 112, "out_hidden_size": 64, "projection_intermediate_size": 80,
+                                   "spatial_merge_size": 2, "temporal_patch_size": 2, "swiglu_limit": 0.5},
+                    image_token_id=263,
+                )
+            ),
+            CLIP | {"min_image_tokens": 16, "max_image_tokens": 8000},
+            sizes_of(28),
+            with_grid(14),
+        ),
         "paddleocr": lambda: Case(
             t.PaddleOCRVLForConditionalGeneration(
                 t.PaddleOCRVLConfig(

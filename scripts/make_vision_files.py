@@ -7,6 +7,7 @@ The same folders as scripts/make_hf_vision.py writes: `scripts/check_vision.py F
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,11 +36,15 @@ class File:
         for key, colours in images.items():
             self._writer.add_array(f"clip.vision.{key}", colours)
 
-    def add(self, name: str, module: Any, heads: int = 0) -> None:
-        """The weight and bias of a module. `heads`: rows of halves of each head become pairs of neighbours."""
+    def add(self, name: str, module: Any, heads: int = 0, *, by_axis: bool = False) -> None:
+        """The weight and bias of a module. `heads`: rows of halves of each head become pairs of neighbours, those that turn by
+        columns first where they are `by_axis`, else by each axis in turn.
+        """
         for part, value in module.named_parameters():
             found = value.detach()
-            if heads:
+            if by_axis:
+                found = found.reshape(heads, 2, len(value) // heads // 4, 2, -1).permute(0, 3, 2, 1, 4).reshape(value.shape)
+            elif heads:
                 found = found.reshape(heads, 2, len(value) // heads // 2, -1).transpose(1, 2).reshape(value.shape)
             self.put(f"{name}.{part}", found)
 
@@ -78,8 +83,8 @@ def expect(folder: Path, sizes: list[tuple[int, int]], images: dict[str, Any], r
     print(folder, flush=True)
 
 
-def kimivl(folder: Path) -> None:
-    """MoonViT as transformers has it for Kimi-K2.5, in the layout of Kimi-VL's checkpoints: those rotate pairs of neighbours."""
+def kimivl(folder: Path, kind: str = "kimivl") -> None:
+    """MoonViT as transformers has it for Kimi K2.5, with pairs of neighbours as checkpoints of Kimi-VL and files of K2.5 have."""
     from transformers.models.kimi_k25.modeling_kimi_k25 import Kimi_K25VisionConfig, Kimi_K25VisionModel
 
     n, ff, heads, layers, out, merge = 64, 96, 2, 3, 48, 2
@@ -92,15 +97,17 @@ def kimivl(folder: Path) -> None:
     for module in (model, norm, first, second):
         randomise(module)
     file = File(
-        folder, "kimivl", HALF, image_size=112, patch_size=14, embedding_length=n, feed_forward_length=ff, block_count=layers,
+        folder, kind, HALF, image_size=112, patch_size=14, embedding_length=n, feed_forward_length=ff, block_count=layers,
         attention__head_count=heads, projection_dim=out, projector__scale_factor=merge,
     )  # fmt: skip
     file.add("v.patch_embd", model.patch_embed.proj)
-    file.put("v.position_embd.weight", model.patch_embed.pos_emb.position_embeddings.reshape(-1, n))
+    table, split = model.patch_embed.pos_emb.position_embeddings, kind == "kimik25"
+    file.put("v.position_embd.weight", table if split else table.reshape(-1, n))
     for number, layer in enumerate(model.layers):
         block = f"v.blk.{number}"
         for name in "qkv":
-            file.add(f"{block}.attn_{name}", getattr(layer.attn, f"{name}_proj"), heads if name != "v" else 0)
+            turned = name != "v"
+            file.add(f"{block}.attn_{name}", getattr(layer.attn, f"{name}_proj"), heads * turned, by_axis=split and turned)
         file.add(f"{block}.attn_out", layer.attn.proj)
         file.add(f"{block}.ln1", layer.norm1)
         file.add(f"{block}.ln2", layer.norm2)
@@ -301,6 +308,7 @@ def minicpmv(folder: Path) -> None:
 
 DIRECT = {
     "kimivl": kimivl,
+    "kimik25": functools.partial(kimivl, kind="kimik25"),
     "llava": llava,
     "granite": granite,
     "mobilevlm": mobilevlm,

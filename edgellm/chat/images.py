@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.chat.image_sizes import area_size, canvas_sizes, dynamic_size, longest_edge_size, patch_budget_sizes
 from edgellm.chat.media import bytes_of_medium
 from edgellm.errors import BackendError, ImageError, OptionError
 from edgellm.image_spec import ImageSpec
@@ -154,6 +155,12 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
         return Tiles((resized(pixels, dynamic_size(height, width, spec, most_rows), spec),))
     if spec.layout == "area":
         return Tiles((resized(pixels, area_size(height, width, spec, most_rows), spec),))
+    if spec.layout in ("patch_budget", "canvas"):
+        sizes = patch_budget_sizes if spec.layout == "patch_budget" else canvas_sizes
+        shown, outer = sizes(height, width, spec, most_rows)
+        canvas = np.zeros((*outer, 3), np.uint8)
+        canvas[: shown[0], : shown[1]] = resized(pixels, shown, spec)
+        return Tiles((canvas,))
     if spec.layout == "longest_edge":
         return Tiles((resized(pixels, longest_edge_size(height, width, spec, most_rows), spec),))
     if spec.layout == "framed_square":
@@ -172,47 +179,6 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
         "longest_edge_tiles": _longest_edge_tiles,
     }
     return cut[spec.layout](pixels, spec, most_rows)
-
-
-def dynamic_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
-    """Height and width as `smart_resize` of transformers has them: multiples, about the same proportions, limited pixels."""
-    side = spec.side_multiple
-    most = spec.most_rows if most_rows is None else most_rows
-    least = min(spec.least_rows, most)
-    tall, wide = max(side, round(height / side) * side), max(side, round(width / side) * side)
-    if tall * wide > most * side * side:
-        factor = math.sqrt(height * width / (most * side * side))
-        tall, wide = (max(side, math.floor(each / factor / side) * side) for each in (height, width))
-    elif tall * wide < least * side * side:
-        factor = math.sqrt(least * side * side / (height * width))
-        tall, wide = (math.ceil(each * factor / side) * side for each in (height, width))
-    return tall, wide
-
-
-def area_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
-    """Gemma 4 (transformers, image_processing_gemma4.py): multiples that fill the budget, rounded down."""
-    side, most = spec.side_multiple, spec.most_rows if most_rows is None else most_rows
-    factor = math.sqrt(most * side * side / (height * width))
-    tall, wide = (math.floor(factor * each / side) for each in (height, width))
-    if not tall:
-        tall, wide = 1, min(max(width // height, 1), most)
-    elif not wide:
-        tall, wide = min(max(height // width, 1), most), 1
-    return tall * side, wide * side
-
-
-def longest_edge_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> tuple[int, int]:
-    """Pixtral (transformers, image_processing_pixtral.py): never enlarged, then rounded up to multiples."""
-    side = spec.side_multiple
-    ratio = max(height, width) / spec.longest_edge
-    if most_rows is not None:
-        ratio = max(ratio, math.sqrt(height * width / (most_rows * side * side)))
-    if ratio > 1:
-        height, width = (max(math.floor(each / ratio), 1) for each in (height, width))
-    tall, wide = -(-height // side) * side, -(-width // side) * side
-    if most_rows is not None and tall * wide > most_rows * side * side:
-        tall, wide = (max(each // side, 1) * side for each in (height, width))
-    return tall, wide
 
 
 def _squared(pixels: Pixels, spec: ImageSpec) -> Pixels:

@@ -17,9 +17,10 @@ from PIL import Image as Pillow
 from tiny_projectors import KINDS, encoded, llava_next, picture, projector_file
 
 from edgellm.arch.vision import load_encoder
-from edgellm.chat import images
+from edgellm.chat import image_sizes, images
 from edgellm.errors import BadHParam, EdgeError, ImageError, OptionError
 from edgellm.formats.gguf import open_gguf
+from edgellm.image_spec import ImageSpec
 from edgellm.loading.image_encoder import ImageEncoder
 
 Rows = npt.NDArray[np.float32]
@@ -159,11 +160,11 @@ def test_sizes_of_dynamic_images(tmp_path: Path) -> None:
     with open_gguf(projector_file(tmp_path / "m.gguf", "qwen3vl_merger")) as gguf:
         spec = load_encoder(gguf)[2]
     assert spec.side_multiple == 32
-    assert images.dynamic_size(480, 640, spec) == (480, 640)
-    assert images.dynamic_size(1, 200, spec) == (32, 1280)
-    assert images.dynamic_size(4000, 6000, spec) == (1664, 2496)
-    assert images.dynamic_size(16, 16, spec) == (96, 96)
-    assert images.dynamic_size(80, 48, spec) == (128, 96)  # halves are rounded to even numbers, then too few pixels
+    assert image_sizes.dynamic_size(480, 640, spec) == (480, 640)
+    assert image_sizes.dynamic_size(1, 200, spec) == (32, 1280)
+    assert image_sizes.dynamic_size(4000, 6000, spec) == (1664, 2496)
+    assert image_sizes.dynamic_size(16, 16, spec) == (96, 96)
+    assert image_sizes.dynamic_size(80, 48, spec) == (128, 96)  # halves are rounded to even numbers, then too few pixels
 
 
 def test_sizes_of_pages(tmp_path: Path) -> None:
@@ -172,9 +173,30 @@ def test_sizes_of_pages(tmp_path: Path) -> None:
         spec = load_encoder(gguf)[2]
     assert (spec.side_multiple, spec.longest_edge) == (28, 140)
     sizes = {(30, 50): (56, 56), (300, 200): (140, 112), (7, 1000): (28, 140), (140, 141): (140, 140)}
-    assert {size: images.longest_edge_size(*size, spec) for size in sizes} == sizes
-    tall, wide = images.longest_edge_size(300, 200, spec, 6)
+    assert {size: image_sizes.longest_edge_size(*size, spec) for size in sizes} == sizes
+    tall, wide = image_sizes.longest_edge_size(300, 200, spec, 6)
     assert tall * wide <= 6 * 28 * 28
+
+
+def test_sizes_of_pictures_in_the_corner_of_a_canvas() -> None:
+    """As transformers' image_processing_kimi_k25.py and image_processing_glm5_next.py compute them."""
+    half = (0.5, 0.5, 0.5)
+    kimi = ImageSpec(14, 2, half, half, "bicubic", "patch_budget", least_rows=2, most_rows=64, longest_edge=280)
+    glm = ImageSpec(14, 2, half, half, "bicubic", "canvas", least_rows=16, most_rows=256)
+    assert {size: image_sizes.patch_budget_sizes(*size, kimi) for size in ((1659, 1243), (23, 38), (389, 2533), (413, 1450))} == {
+        (1659, 1243): ((260, 195), (280, 196)),
+        (23, 38): ((23, 38), (28, 56)),
+        (389, 2533): ((43, 280), (56, 280)),
+        (413, 1450): ((79, 280), (84, 280)),
+    }
+    assert {size: image_sizes.canvas_sizes(*size, glm) for size in ((1723, 166), (23, 38), (2990, 303), (413, 1450))} == {
+        (1723, 166): ((1428, 137), (1428, 140)),
+        (23, 38): ((101, 168), (112, 168)),
+        (2990, 303): ((1381, 140), (1400, 140)),
+        (413, 1450): ((224, 786), (224, 812)),
+    }
+    canvas = images.tiles(np.full((23, 38, 3), 200, np.uint8), kimi).images[0]
+    assert (canvas[:23, :38] == 200).all() and not canvas[23:].any() and not canvas[:, 38:].any()
 
 
 def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:

@@ -212,6 +212,14 @@ def _glm4v() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 14}, shapes | {"mm.up.weight": (40, OUT), "mm.gate.weight": (40, OUT), "mm.down.weight": (OUT, 40)}
 
 
+def _glm5v() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _glm4v()
+    del shapes["v.norm_embd.weight"], shapes["v.position_embd.weight"]
+    for layer in range(LAYERS):
+        shapes |= {f"v.blk.{layer}.attn_{name}_norm.weight": (N // 2,) for name in "qk"}
+    return keys | {"swiglu_clamp": 0.5, "image_min_pixels": 4 * 784, "image_max_pixels": 64 * 784}, shapes
+
+
 def _gemma4v() -> tuple[dict[str, Any], Shapes]:
     shapes = _gated(8) | {"v.position_embd.weight": (2, 64, N), "v.std_bias": (N,), "v.std_scale": (N,)}
     for layer in range(LAYERS):
@@ -237,6 +245,11 @@ def _paddleocr() -> tuple[dict[str, Any], Shapes]:
 def _kimivl() -> tuple[dict[str, Any], Shapes]:
     keys, shapes = _paddleocr()
     return keys | {"projector.scale_factor": 2}, shapes | _linear("mm.1", 40, 4 * N) | _linear("mm.2", OUT, 40)
+
+
+def _kimik25() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _kimivl()
+    return keys | {"image_max_pixels": 14 * 14 * 64}, shapes | {"v.position_embd.weight": (8, 8, N)}
 
 
 def _resampler() -> tuple[dict[str, Any], Shapes]:
@@ -281,10 +294,12 @@ KINDS = {
     "ldpv2": _ldpv2,
     "adapter": _adapter,
     "glm4v": _glm4v,
+    "glm5v": _glm5v,
     "gemma4v": _gemma4v,
     "gemma4uv": _gemma4uv,
     "paddleocr": _paddleocr,
     "kimivl": _kimivl,
+    "kimik25": _kimik25,
     "qwen3vl_merger": _qwen3vl,
     "idefics3": _idefics3,
     "gemma3": _gemma3,

@@ -65,6 +65,7 @@ def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
     for name in BATCHED:
         if (tensor := gguf.tensors.get(name)) is not None and tensor.shape:
             rest = tuple(itertools.dropwhile(lambda n: n == 1, tensor.shape[:-1]))
+            rest = (rest[0] ** 2,) if len(rest) == 2 and rest[0] == rest[1] != 2 else rest  # a grid (Kimi K2.5), no two axes
             gguf.tensors[name] = replace(tensor, shape=(*rest, tensor.shape[-1]))
     keys = VisionKeys(gguf)
     encoder = find(keys)

@@ -29,6 +29,7 @@ class BlockOptions(TypedDict, total=False):
     scale: float | None
     values_normed: bool
     gelu: Literal["gelu", "gelu_erf"]
+    gate_limit: float
 
 
 def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
@@ -94,11 +95,13 @@ def blocks(
     scale: float | None = None,
     values_normed: bool = False,
     gelu: Literal["gelu", "gelu_erf"] = "gelu",
+    gate_limit: float = math.inf,
 ) -> Value:
     """Pre-norm blocks of attention both ways and feed-forward. `windowed`: layers whose patches see their window only.
 
     `n_layers`: fewer than the file has. `after`: called with each layer's number and its output. `scale`: of scores, else that of
     the heads' length. `values_normed`: values are divided by their root mean square. `gelu`: what files that say `use_gelu` mean.
+    `gate_limit`: see `gated`.
     """
     heads, own, dim = keys.n_heads, keys.n_kv_heads, keys.head_dim
     act = gelu if keys.activation == "gelu" else keys.activation
@@ -116,7 +119,7 @@ def blocks(
         y = linear(g, keys, attend(g, q, state, heads, dim**-0.5 if scale is None else scale), f"{block}.attn_out", keys.n_embd)
         y = _scaled(g, y, f"{block}.ls1")
         x = add(g, x, y if ln2 == "attn_post_norm" else optional_norm(g, kind, y, f"{block}.attn_post_norm", keys.eps))
-        y = _feed_forward(g, keys, block, norm(g, kind, x, f"{block}.{ln2}", keys.eps), act)
+        y = _feed_forward(g, keys, block, norm(g, kind, x, f"{block}.{ln2}", keys.eps), act, gate_limit)
         x = add(g, x, _scaled(g, optional_norm(g, kind, y, f"{block}.ffn_post_norm", keys.eps), f"{block}.ls2"))
         x = _scaled(g, x, f"{block}.out_scale")
         if after is not None:
@@ -158,14 +161,19 @@ def _scaled(g: Builder, x: Value, name: str) -> Value:
     return scaled_by(g, x, f"{name}.weight") if f"{name}.weight" in g.tensors else x
 
 
-def _feed_forward(g: Builder, keys: EncoderKeys, block: str, x: Value, act: str) -> Value:
+def _feed_forward(g: Builder, keys: EncoderKeys, block: str, x: Value, act: str, limit: float) -> Value:
     into, out = ("ffn_down", "ffn_up") if keys.swapped_ffn else ("ffn_up", "ffn_down")
     up = linear(g, keys, x, f"{block}.{into}", keys.n_ff)
     if f"{block}.ffn_gate.weight" in g.tensors:
-        up = mul(g, activation(g, act, linear(g, keys, x, f"{block}.ffn_gate", keys.n_ff)), up)
+        up = gated(g, act, linear(g, keys, x, f"{block}.ffn_gate", keys.n_ff), up, limit)
     else:
         up = activation(g, act, up)
     return linear(g, keys, up, f"{block}.{out}", keys.n_embd)
+
+
+def gated(g: Builder, act: str, gate: Value, up: Value, limit: float = math.inf) -> Value:
+    """act(gate) * up, with gate at most `limit` and up within +-`limit`."""
+    return mul(g, activation(g, act, bounded(g, gate, -math.inf, limit)), bounded(g, up, -limit, limit))
 
 
 def two_products(g: Builder, x: Value, first: str, second: str, n: int, n_out: int, act: str = "gelu_erf") -> Value:

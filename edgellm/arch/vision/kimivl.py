@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
-from edgellm.graph import Builder
+from edgellm.graph import Builder, RopeSpec
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import add
 from edgellm.ops.norm import layer_norm
@@ -18,9 +18,14 @@ LEAST_ROWS, MOST_ROWS = 8, 1024  # llama.cpp's limits
 
 
 def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Learned positions, resized to the image, beside rotary ones, which turn pairs by column and row in turn (MoonViT)."""
+    """Rotary positions turn pairs by column and row in turn."""
+    encoder(keys, g, rope_2d(keys, 10000.0, "norm", alternating=True))
+
+
+def encoder(keys: VisionKeys, g: Builder, rotation: RopeSpec) -> None:
+    """MoonViT: learned positions, resized to the image, beside rotary ones."""
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
-    x = encoded(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm", alternating=True))
+    x = encoded(g, keys, x, rotation=rotation)
     count = keys.merge("projector.scale_factor", 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
     g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))
