@@ -72,6 +72,9 @@ class ImageSpec:
     begin_row: str = ""  # names of tensors of one row: before the rows of an image, and after them
     end_row: str = ""
     newline: str = ""  # after each line of the picture that tiles make up together
+    line_rows: tuple[
+        str, ...
+    ] = ()  # names of tensors before an image, after each of its lines, and after it: see `row` of its encoder
     line_end: str = ""  # after each line of an image's rows but the last
     tile_end: str = ""  # between two tiles of a row
     row_end: str = ""  # after the last tile of a row

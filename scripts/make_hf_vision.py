@@ -323,6 +323,25 @@ def cases() -> dict[str, Callable[[], Case]]:
             sizes_of(28),
             with_grid(14),
         ),
+        "hunyuanvl": lambda: Case(
+            t.HunYuanVLForConditionalGeneration(
+                t.HunYuanVLConfig(
+                    text_config=TEXT
+                    | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0,
+                                           "mrope_section": [4, 4, 4, 4]}, "pad_token_id": 0},
+                    vision_config=SIGLIP
+                    | {"patch_size": 16, "max_image_size": 128, "out_hidden_size": 64, "text_hidden_size": 64,
+                       "spatial_merge_size": 2},
+                    image_token_id=263,
+                )
+            ),
+            CLIP | {"min_pixels": 32 * 32, "max_pixels": 32 * 32 * 1024},
+            sizes_of(32),
+            lambda model, x: model.get_image_features(
+                x.reshape(3, x.shape[1] // 16, 16, x.shape[2] // 16, 16).permute(1, 3, 0, 2, 4).reshape(-1, 768),
+                torch.tensor([[1, x.shape[1] // 16, x.shape[2] // 16]]),
+            ),
+        ),
         "paddleocr": lambda: Case(
             t.PaddleOCRVLForConditionalGeneration(
                 t.PaddleOCRVLConfig(

@@ -18,7 +18,7 @@ from edgellm.chat.provenance import Span
 from edgellm.chat.templates import AUDIO_PARTS, IMAGE_PARTS, Message, Rendered
 from edgellm.engine.prompts import UNWATCHED, PromptVectors, TokenIds, Watch, checked_ids
 from edgellm.errors import AudioError, OptionError, OptionValue, TemplateError
-from edgellm.loading.encoder import Encoded, Rows, RowsOfClip
+from edgellm.loading.encoder import Encoded, Rows, RowsOfClip, RowsOfLines
 from edgellm.loading.loaded import LoadedModel
 from edgellm.memory.pictures import CLIP, MORE
 from edgellm.ops._spec import Given
@@ -188,6 +188,7 @@ def _slice(text: str, trusted: Sequence[Span], first: int, end: int) -> TextRun:
 def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | None]:
     """The ids of a prompt and the vectors in it: texts beside each other are tokenized together. Raises OptionError."""
     ids, rows, places, images_before = list[TokenIds](), list[Rows](), list[npt.NDArray[np.int64]](), 0
+    axes = 4 if model.encoders.image is not None and model.encoders.image.spec.line_rows else 3
     pending, at, seen_both_ways = TextRun(""), 0, set[int]()  # numbers of images in `ids`
 
     def add_text(run: TextRun) -> None:
@@ -195,11 +196,14 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
         n = len(pending.text)
         pending = TextRun(pending.text + run.text, (*pending.trusted, *((a + n, b + n) for a, b in run.trusted)))
 
-    def add_ids(found: TokenIds) -> None:
+    def add_places(n: int) -> None:
         nonlocal at
+        places.append(np.repeat(np.arange(at, at + n)[:, None], axes, axis=1))
+        at += n
+
+    def add_ids(found: TokenIds) -> None:
         ids.append(found)
-        places.append(np.repeat(np.arange(at, at + len(found))[:, None], 3, axis=1))
-        at += len(found)
+        add_places(len(found))
 
     def add_mark(text: str) -> None:
         if model.info.has_tokenizer:  # else the ids around a picture are the caller's
@@ -234,9 +238,11 @@ def woven(model: LoadedModel, runs: Runs) -> tuple[TokenIds, PromptVectors | Non
                 flush()
                 ids.append(_names(run, number, len(piece.rows), more=number < last))
                 rows.append(np.pad(piece.rows, ((0, 0), (0, model.encoders.width - piece.rows.shape[1]))))
-                if isinstance(piece, RowsOfClip):
-                    places.append(np.repeat(np.arange(at, at + len(piece.rows))[:, None], 3, axis=1))
-                    at += len(piece.rows)
+                if isinstance(piece, RowsOfClip | RowsOfLines):
+                    add_places(len(piece.rows))
+                    if isinstance(piece, RowsOfLines):
+                        y, x = (each.ravel() for each in np.indices(piece.grid))
+                        places[-1][1:-1, 1:] = np.stack([x, y, np.full_like(y, images_before - 1)], axis=1)
                     continue
                 seen_both_ways.add(len(ids) - 1)
                 y, x = (each.ravel() for each in np.indices(piece.grid))

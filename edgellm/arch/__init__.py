@@ -90,13 +90,14 @@ def embeds(gguf: GGUFFile) -> bool:
 
 
 def rope_axes(gguf: GGUFFile) -> tuple[int, ...]:
-    """The coordinate that each rotary pair of a model turns by where images have rows and columns (M-RoPE): time, row or column.
+    """The coordinate that each rotary pair of a model turns by where images have rows and columns (M-RoPE): time, row or column;
+    in `hunyuan_vl` the position, column, row, and number of the image.
 
     () for a model that turns by positions alone. `INTERLEAVED_AXES` of an architecture: pairs take turns, where they are not in
     sections.
     """
     architecture, keys = _open(gguf)
-    sections = keys.integers("rope.dimension_sections")[:3]
+    sections = keys.integers("rope.dimension_sections")[:4]
     if len(sections) < 3 or not any(sections[1:]) or sum(map(abs, sections)) > MAX_WIDTH:
         return ()
     if not getattr(architecture, "INTERLEAVED_AXES", False):

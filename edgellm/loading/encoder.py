@@ -37,13 +37,22 @@ class RowsOfGrid(NamedTuple):
     grid: tuple[int, int]
 
 
+class RowsOfLines(NamedTuple):
+    """Rows (n, width) of an image, whose positions are those of tokens. All but the first and last, in so many lines and columns,
+    turn by column, row and the image's number as well.
+    """
+
+    rows: Rows
+    grid: tuple[int, int]
+
+
 class RowsOfClip(NamedTuple):
     """Rows (n, width) of a clip, whose positions are those of tokens."""
 
     rows: Rows
 
 
-Piece = str | RowsOfGrid | RowsOfClip
+Piece = str | RowsOfGrid | RowsOfLines | RowsOfClip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Encoded:
 
     @property
     def is_image(self) -> bool:
-        return any(isinstance(piece, RowsOfGrid) for piece in self.pieces)
+        return any(isinstance(piece, RowsOfGrid | RowsOfLines) for piece in self.pieces)
 
     @property
     def rows(self) -> Rows:

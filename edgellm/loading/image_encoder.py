@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgellm.arch.vision import find as find_encoder
 from edgellm.arch.vision import load_encoder
 from edgellm.backends import find
 from edgellm.backends.base import Backend, BackendOptions
@@ -14,7 +15,7 @@ from edgellm.chat import images
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import UNWATCHED, PatchProgress, Stop, Watch
 from edgellm.errors import ImageError
-from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfGrid, largest_step, layout_of, opened
+from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfGrid, RowsOfLines, largest_step, layout_of, opened
 from edgellm.passes import optimise_encoder
 
 
@@ -49,7 +50,7 @@ class ImageEncoder(MediaEncoder):
             pieces.append(text)
         return tuple(pieces)
 
-    def _arranged(self, tiles: images.Tiles, found: Sequence[Rows], size: Sequence[int]) -> list[RowsOfGrid]:
+    def _arranged(self, tiles: images.Tiles, found: Sequence[Rows], size: Sequence[int]) -> list[RowsOfGrid | RowsOfLines]:
         """The rows of each image and their grid, with the rows that the file has for its begin, end and lines. Tiles of LLaVA 1.6
         become one image. `size`: of the picture.
         """
@@ -63,8 +64,11 @@ class ImageEncoder(MediaEncoder):
             lines = np.concatenate([grid, ends], axis=1)
             joined = RowsOfGrid(lines.reshape(-1, grid.shape[2]), (lines.shape[0], lines.shape[1]))
             return [RowsOfGrid(first, (n, n)), joined]
-        shown = list[RowsOfGrid]()
+        shown = list[RowsOfGrid | RowsOfLines]()
         for image, rows in zip(tiles.images, found, strict=True):
+            if spec.line_rows:
+                shown.append(self._lines(rows, image.shape[0] // side))
+                continue
             grid_of = (1, len(rows)) if spec.queries else (image.shape[0] // side, image.shape[1] // side)
             around = [self._row(name) if name else rows[:0] for name in (spec.begin_row, spec.end_row or spec.newline)]
             if sum(map(len, around)):
@@ -73,9 +77,20 @@ class ImageEncoder(MediaEncoder):
             shown.append(RowsOfGrid(rows, grid_of))
         return shown
 
+    def _lines(self, rows: Rows, lines: int) -> RowsOfLines:
+        """The rows of an image with those that the file has for its begin, the ends of lines, and its end."""
+        encoder = find_encoder(self.keys)
+        begin, newline, end = (encoder.row(self.keys, name, self._read) for name in self.spec.line_rows)
+        grid = rows.reshape(lines, -1, rows.shape[1])
+        whole = np.concatenate([grid, np.broadcast_to(newline, (lines, 1, rows.shape[1]))], axis=1)
+        return RowsOfLines(np.concatenate([begin, whole.reshape(-1, rows.shape[1]), end]), (lines, whole.shape[1]))
+
     def _row(self, name: str) -> Rows:
         """A tensor of the file as one row (1, n_out)."""
-        return self._weights[name].array().astype(np.float32).reshape(1, -1)
+        return self._read(name).reshape(1, -1)
+
+    def _read(self, name: str) -> Rows:
+        return self._weights[name].array().astype(np.float32)
 
 
 def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend: Backend | None = None) -> int:

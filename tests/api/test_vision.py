@@ -20,7 +20,7 @@ from tiny_models import tiny_model
 from tiny_projectors import KINDS, OUT, N, damaged, encoded, picture, projector_file, seeing
 
 import edgellm
-from edgellm.arch import load_graph
+from edgellm.arch import load_graph, rope_axes
 from edgellm.arch.vision import load_encoder, names
 from edgellm.chat import images
 from edgellm.cli.app import run
@@ -43,10 +43,11 @@ def reference_rows(path: Path, pixels: images.Pixels) -> Rows:
     reference = Reference(graph, WeightStore(gguf))
     found = [reference.encoded(images.patches(image, spec)) for image in images.tiles(pixels, spec).images]
     rows = [np.concatenate([each[name] for name in sorted(each)], axis=1) for each in found]
-    if spec.begin_row:
-        weights = WeightStore(gguf)
-        rows = [weights[spec.begin_row].array().reshape(1, -1), *rows, weights[spec.end_row].array().reshape(1, -1)]
     gguf.close()
+    encoder = ImageEncoder(path)
+    if not spec.newline:
+        rows = [each.rows for each in encoder._arranged(images.tiles(pixels, spec), rows, pixels.shape)]
+    encoder.close()
     return np.concatenate(rows)
 
 
@@ -255,6 +256,35 @@ def test_rows_of_gemma_3_images_see_each_other(tmp_path: Path, sinks: int) -> No
             assert error(model.logits(prompt), wanted) < 1e-5
             first = model.generate(prompt, max_tokens=1, temperature=0).token_ids
             assert first[0] == int(wanted[-1].argmax())
+
+
+def test_lines_of_an_image_turn_by_column_row_and_its_number(tmp_path: Path) -> None:
+    """HunyuanOCR; against the reference, in pieces as well."""
+    projector = projector_file(tmp_path / "mmproj.gguf", "hunyuanvl")
+    path = tiny_model(tmp_path / "m.gguf", "hunyuan_vl", "F32", n_embd=OUT, tokenizer="bpe")
+    prompt = ["see: ", edgellm.Image(picture(64, 32)), " and ", edgellm.Image(picture(32, 48, 1)), " end"]
+    with edgellm.load(path, mmproj=projector, kv_type="f32", context=512) as model, open_gguf(path) as gguf:
+        ids, vectors = model.prompt_of(prompt)
+        assert vectors is not None and vectors.given.coordinates is not None and vectors.ahead == 0
+        at = np.arange(len(ids))
+        for number, (first, (rows, columns)) in enumerate(
+            zip(np.flatnonzero(np.diff(ids >= 0))[::2] + 1, ((4, 2), (2, 3)), strict=True)
+        ):
+            inner = slice(first + 1, first + 1 + rows * (columns + 1))
+            y, x = (each.ravel() for each in np.indices((rows, columns + 1)))
+            assert (ids[first : inner.stop + 1] < 0).all() and ids[inner.stop + 1] >= 0
+            assert np.array_equal(vectors.given.coordinates[inner], np.stack([at[inner], x, y, np.full_like(x, number)], axis=1))
+        text = np.flatnonzero(ids >= 0)
+        assert (vectors.given.coordinates[text] == text[:, None]).all()
+        axes = rope_axes(gguf)
+        assert set(axes) == {0, 1, 2, 3}
+        wanted = Reference(with_images(load_graph(gguf)[1], 0, axes), WeightStore(gguf)).output(
+            "logits", np.maximum(ids, 0), given=vectors.given
+        )
+        assert error(model.logits(prompt), wanted) < 1e-5
+        with model.engine.alone() as executable:
+            executable.step_size.tokens = executable.step_size._most = 16
+        assert error(model.logits(prompt), wanted) < 1e-5
 
 
 def test_a_prompt_with_images_is_cached_and_read_in_pieces(tmp_path: Path) -> None:

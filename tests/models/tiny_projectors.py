@@ -252,6 +252,13 @@ def _kimik25() -> tuple[dict[str, Any], Shapes]:
     return keys | {"image_max_pixels": 14 * 14 * 64}, shapes | {"v.position_embd.weight": (8, 8, N)}
 
 
+def _hunyuanvl() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | {"mm.pre_norm.weight": (N,), "mm.0.weight": (2 * N, N, 2, 2), "mm.0.bias": (2 * N,)}
+    shapes |= {"mm.2.weight": (4 * N, 2 * N, 1, 1), "mm.2.bias": (4 * N,), "v.image_newline": (4 * N,), "v.view_seperator": (OUT,)}
+    shapes |= _linear("mm.model.fc", OUT, 4 * N) | {"mm.post_norm.weight": (OUT,), "mm.image_begin": (OUT,), "mm.image_end": (OUT,)}
+    return {"patch_size": 8, "image_min_pixels": 16 * 16 * 4, "image_max_pixels": 16 * 16 * 64}, shapes
+
+
 def _resampler() -> tuple[dict[str, Any], Shapes]:
     shapes = _vit(8, 64) | _norm("v.post_ln", N) | {"resampler.query": (9, OUT), "resampler.kv.weight": (OUT, N)}
     shapes |= {"resampler.pos_embed_k": (64, OUT), "resampler.proj.weight": (OUT, OUT)}
@@ -300,6 +307,7 @@ KINDS = {
     "paddleocr": _paddleocr,
     "kimivl": _kimivl,
     "kimik25": _kimik25,
+    "hunyuanvl": _hunyuanvl,
     "qwen3vl_merger": _qwen3vl,
     "idefics3": _idefics3,
     "gemma3": _gemma3,

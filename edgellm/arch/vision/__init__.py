@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -15,6 +15,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
 from edgellm.hparams import architecture_of
 from edgellm.image_spec import ImageSpec
+from edgellm.ops._spec import Array
 from edgellm.spec import verify
 
 __all__ = ["ARCHITECTURE", "VisionKeys", "find", "is_projector", "load_encoder", "names", "rows_width"]
@@ -24,7 +25,7 @@ BATCHED = ("v.position_embd.weight", "v.class_embd")  # may have leading dimensi
 
 
 class VisionEncoder(Protocol):
-    """The functions that each file of this folder has."""
+    """The functions that each file of this folder has, but for `row`."""
 
     def build(self, keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
         """Emit the graph from pixels to the output "rows" (R, n), which may be followed by "rows_1" and so on for deepstack."""
@@ -32,6 +33,10 @@ class VisionEncoder(Protocol):
 
     def images(self, keys: VisionKeys) -> ImageSpec:
         """The form in which it takes images. Raises BadHParam."""
+        ...
+
+    def row(self, keys: VisionKeys, name: str, read: Callable[[str], Array]) -> Array:
+        """One of the spec's `line_rows` (1, n_out), where it has any. `read`: a tensor of the file."""
         ...
 
 
@@ -78,5 +83,5 @@ def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
     graph = builder.graph()
     verify(graph, gguf.tensors, file=keys.file, left_out=builder.left_out)
     for name in filter(None, (spec.begin_row, spec.end_row, spec.newline)):
-        keys.check_row(name)
+        keys.check_row(name, keys.n_out)
     return keys, graph, spec

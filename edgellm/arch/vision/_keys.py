@@ -89,6 +89,13 @@ class EncoderKeys(Keys):
         self.rows(tensor)
         return int(self._gguf.tensors[tensor].shape[-1])
 
+    def length(self, tensor: str) -> int:
+        """Numbers of a vector. Raises BadTensorInfo, ShapeMismatch."""
+        shape = self._needed(tensor).shape
+        if len(shape) != 1 or not 1 <= shape[0] <= MOST_WIDTH:
+            raise ShapeMismatch(f"has shape {tuple(shape)}, where a vector belongs", file=self.file, field=tensor)
+        return int(shape[0])
+
     def _needed(self, name: str) -> TensorInfo:
         """Raises BadTensorInfo."""
         tensor = self._gguf.tensors.get(name)
@@ -202,12 +209,12 @@ class VisionKeys(EncoderKeys):
             raise self.bad(key, "has a deviation that is not above 0")
         return red, green, blue
 
-    def check_row(self, name: str) -> None:
-        """Raises BadTensorInfo, ShapeMismatch unless the tensor is one row of those that go to the model."""
+    def check_row(self, name: str, n: int) -> None:
+        """Raises BadTensorInfo, ShapeMismatch unless the tensor is one row of `n` numbers."""
         tensor = self._needed(name)
-        if math.prod(tensor.shape) != self.n_out or tensor.type.name not in VECTOR_TYPES:
+        if math.prod(tensor.shape) != n or tensor.type.name not in VECTOR_TYPES:
             raise ShapeMismatch(
-                f"has shape {tuple(tensor.shape)} in {tensor.type.name}, where one row of {self.n_out} numbers belongs",
+                f"has shape {tuple(tensor.shape)} in {tensor.type.name}, where one row of {n} numbers belongs",
                 file=self.file,
                 field=name,
             )
