@@ -21,6 +21,7 @@ Layout = Literal[
     "nearest_ratio_tiles",
     "fitting_tiles",
     "listed_sizes",
+    "framed_overview",
 ]
 
 
@@ -41,6 +42,7 @@ class ImageSpec:
     "nearest_ratio_tiles": tiles of the grid whose proportions come closest, then an overview.
     "slices": of about as many pixels as `size` x `size`, or an overview, then equal parts of the picture made larger.
     "listed_sizes": an overview, then tiles of the one of `sizes` that shows most of the picture, which has `padding` beside it.
+    "framed_overview": tiles of the nearest grid, then the framed square, which is alone where a tile would hold the picture.
     "fitting_tiles": the grid of tiles that needs the least change of size, with black beside the picture, then an overview.
     """
 
@@ -50,7 +52,9 @@ class ImageSpec:
     std: tuple[float, float, float]
     resample: Filter
     layout: Layout
+    strides: int = 1  # by which convolutions behind the patches make the grid of rows smaller, on each side
     size: int = 0  # pixels of the side of a square or tile
+    tile_size: int = 0  # of a tile, where overviews have another one
     sizes: tuple[tuple[int, int], ...] = ()  # width and height
     longest_edge: int = 0
     least_side: int = 1  # pixels of the shorter side of a picture in its square
@@ -61,6 +65,7 @@ class ImageSpec:
     most_tiles: int = 1
     padding: tuple[int, int, int] = (0, 0, 0)
     window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
+    filled_windows: bool = False  # with rows that are no patches, where the image ends within a window
     queries: int = 0  # rows that each image becomes, where that number is fixed
     class_row: bool = False  # a row for the class token follows the patches of each image
     both_ways: bool = False  # the rows of an image see each other both ways in the language model
@@ -71,7 +76,8 @@ class ImageSpec:
     tile: str = ""  # text before each tile, with its {row} and {column}, from 1 on
     begin_row: str = ""  # names of tensors of one row: before the rows of an image, and after them
     end_row: str = ""
-    newline: str = ""  # after each line of the picture that tiles make up together
+    newline: str = ""  # after each line of the picture that tiles make up together, and of an overview behind them
+    separator: str = ""  # after the rows of that overview
     line_rows: tuple[
         str, ...
     ] = ()  # names of tensors before an image, after each of its lines, and after it: see `row` of its encoder
@@ -84,4 +90,4 @@ class ImageSpec:
     @property
     def side_multiple(self) -> int:
         """Pixels of the side of the square that becomes one row."""
-        return self.patch * self.merge
+        return self.patch * self.merge * self.strides

@@ -306,7 +306,74 @@ def minicpmv(folder: Path) -> None:
     expect(folder, [(64, 64), (48, 80), (112, 40)], HALF, rows)
 
 
+def sam(file: File, n_out: int) -> Any:
+    """SAM's encoder as transformers has it for DeepSeek-OCR 2, with `n_out` values of each row, written to the file."""
+    from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2SamVisionConfig, DeepseekOcr2SamVisionEncoder
+
+    config = DeepseekOcr2SamVisionConfig(
+        hidden_size=64, output_channels=32, num_hidden_layers=3, num_attention_heads=2, image_size=128, patch_size=8,
+        mlp_dim=96, window_size=6, global_attn_indexes=[2], downsample_channels=[48, n_out],
+    )  # fmt: skip
+    model = DeepseekOcr2SamVisionEncoder(config).eval().float()
+    randomise(model)
+    file.put("v.sam.pos_embd.weight", model.pos_embed)
+    file.add("v.sam.patch_embd", model.patch_embed.projection)
+    for number, layer in enumerate(model.layers):
+        block = f"v.sam.blk.{number}"
+        for axis in "hw":
+            file.put(f"{block}.attn.pos_{axis}.weight", getattr(layer.attn, f"rel_pos_{axis}"))
+        parts = {"pre_ln": layer.layer_norm1, "post_ln": layer.layer_norm2, "attn.qkv": layer.attn.qkv, "attn.out": layer.attn.proj}
+        for name, module in (parts | {"mlp.lin1": layer.mlp.lin1, "mlp.lin2": layer.mlp.lin2}).items():
+            file.add(f"{block}.{name}", module)
+    convolutions = {"neck.0": model.neck.conv1, "neck.1": model.neck.layer_norm1, "neck.2": model.neck.conv2}
+    convolutions |= {"neck.3": model.neck.layer_norm2, "net_2": model.proj.conv1, "net_3": model.proj.conv2}
+    for name, module in convolutions.items():
+        file.add(f"v.sam.{name}", module)
+    return model
+
+
+SAM_KEYS = {"sam__embedding_length": 64, "sam__block_count": 3, "sam__head_count": 2, "window_size": 6}
+
+
+def deepseekocr(folder: Path) -> None:
+    """DeepSeek-OCR: SAM as above, transformers' CLIP with its rows in the place of patches, positions as the makers resize them."""
+    n, out, places = 64, 48, 4
+    config = t.CLIPVisionConfig(
+        hidden_size=n, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2, image_size=56, patch_size=14
+    )
+    model, last = t.CLIPVisionModel(config).eval().float(), torch.nn.Linear(2 * n, out)
+    for module in (model, last):
+        randomise(module)
+    file = File(
+        folder, "deepseekocr", HALF, image_size=224, patch_size=14, embedding_length=n, feed_forward_length=96, block_count=3,
+        attention__head_count=2, projection_dim=out, eps=1e-6, **SAM_KEYS,
+    )  # fmt: skip
+    tower = sam(file, n)
+    file.put("v.class_embd", model.embeddings.class_embedding)
+    file.put("v.position_embd.weight", model.embeddings.position_embedding.weight)
+    file.add("v.patch_embd", model.embeddings.patch_embedding)
+    file.add("v.pre_ln", model.pre_layrnorm)
+    file.blocks(model.encoder.layers)
+    file.add("mm.model.fc", last)
+    for name in ("v.image_newline", "v.view_seperator"):
+        file.put(name, torch.randn(out))
+    file.close()
+
+    def rows(x: Any) -> Any:
+        seen = tower(x[None]).last_hidden_state[0].permute(1, 2, 0)
+        table = model.embeddings.position_embedding.weight
+        grid = table[1:].reshape(1, places, places, n).permute(0, 3, 1, 2)
+        if seen.shape[0] != places:
+            grid = torch.nn.functional.interpolate(grid, seen.shape[:2], mode="bicubic", antialias=True, align_corners=False)
+        y = torch.cat([(model.embeddings.class_embedding + table[0])[None], seen.reshape(-1, n) + grid[0].flatten(1).T])
+        y = model.encoder(inputs_embeds=model.pre_layrnorm(y)[None]).last_hidden_state[0, 1:]
+        return last(torch.cat([y, seen.reshape(-1, n)], dim=1))
+
+    expect(folder, [(128, 128), (80, 80)], HALF, rows)
+
+
 DIRECT = {
+    "deepseekocr": deepseekocr,
     "kimivl": kimivl,
     "kimik25": functools.partial(kimivl, kind="kimik25"),
     "llava": llava,

@@ -16,5 +16,5 @@ def media_of(gguf: GGUFFile) -> tuple[bool, bool]:
 def graphs_of(gguf: GGUFFile) -> list[Graph]:
     """The verified graphs of all encoders. Raises Unsupported, BadHParam, BadTensorInfo and ShapeMismatch."""
     sees, hears = media_of(gguf)
-    found = [vision.load_encoder(gguf)[1]] if sees or not hears else []
+    found = vision.load_encoder(gguf)[2] if sees or not hears else []
     return found + (audio.load_encoder(gguf)[2] if hears else [])

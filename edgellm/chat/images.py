@@ -176,6 +176,7 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
         "closest_grid_tiles": _closest_grid_tiles,
         "nearest_ratio_tiles": _nearest_ratio_tiles,
         "fitting_tiles": _fitting_tiles,
+        "framed_overview": _framed_overview,
         "longest_edge_tiles": _longest_edge_tiles,
     }
     return cut[spec.layout](pixels, spec, most_rows)
@@ -281,6 +282,23 @@ def _budget(spec: ImageSpec, most_rows: int | None) -> int:
     return min(max(most_rows * spec.side_multiple**2 // spec.size**2 - 1, spec.least_tiles), spec.most_tiles)
 
 
+def _framed_overview(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """DeepSeek-OCR (its makers' code, as vllm has it in processors/deepseek_ocr.py, and Pillow's ImageOps.pad)."""
+    (height, width), size, most = pixels.shape[:2], spec.tile_size, spec.most_tiles
+    if most_rows is not None:
+        across, across_tile = (-(-each // spec.side_multiple) for each in (spec.size, size))
+        most = min(most, max(most_rows - across * (across + 1) - 1, 0) // (across_tile * (across_tile + 1)))
+    overview = np.empty((spec.size, spec.size, 3), np.uint8)
+    overview[:] = spec.padding
+    tall, wide = (max(round(each / max(height, width) * spec.size), 1) for each in (height, width))
+    top, left = (round((spec.size - each) / 2) for each in (tall, wide))
+    overview[top : top + tall, left : left + wide] = resized(pixels, (tall, wide), spec)
+    if max(height, width) <= size or most < spec.least_tiles:
+        return Tiles((overview,))
+    columns, rows = _nearest_grid(height, width, size, spec.least_tiles, most)
+    return Tiles((*_cut(resized(pixels, (rows * size, columns * size), spec), size), overview), rows, columns)
+
+
 def _slices(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
     """MiniCPM-V (its makers' image_processing_minicpmv.py): an overview, then slices of the picture, each about as large as it."""
     (height, width), size = pixels.shape[:2], spec.size
@@ -368,11 +386,14 @@ def _fitting_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Ti
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 def patches(image: Pixels, spec: ImageSpec) -> Patches:
-    """The patches of one image, those that become one row beside each other, and windows one after the other."""
+    """The patches of one image, those that become one row beside each other, and windows one after the other. The place of a row
+    that fills a window up is (-1 - row, -1 - column).
+    """
     patch, merge = spec.patch, spec.merge
     n_rows, n_columns = image.shape[0] // patch // merge, image.shape[1] // patch // merge
-    y, x = (each.ravel() for each in np.indices((n_rows, n_columns)))
     side = max(spec.window // patch // merge, 1)
+    filled = tuple(-(-n // side) * side for n in (n_rows, n_columns)) if spec.filled_windows else (n_rows, n_columns)
+    y, x = (each.ravel() for each in np.indices(filled))
     window = (y // side) * -(-n_columns // side) + x // side if spec.window else np.zeros_like(y)
     order = np.argsort(window, kind="stable")
     inner_y, inner_x = (each.ravel() for each in np.indices((merge, merge)))
@@ -381,9 +402,14 @@ def patches(image: Pixels, spec: ImageSpec) -> Patches:
     image = image[: n_rows * merge * patch, : n_columns * merge * patch]  # of sides that patches do not fill, as a convolution
     pixels = (image.astype(np.float32) / np.float32(255) - np.array(spec.mean, np.float32)) / np.array(spec.std, np.float32)
     grid = (n_rows * merge, n_columns * merge)
-    by_patch = pixels.reshape(grid[0], patch, grid[1], patch, 3).transpose(0, 2, 4, 1, 3)[rows, columns]
+    by_patch = pixels.reshape(grid[0], patch, grid[1], patch, 3).transpose(0, 2, 4, 1, 3)
+    own = (rows < grid[0]) & (columns < grid[1])
+    by_patch = by_patch[np.where(own, rows, 0), np.where(own, columns, 0)]
+    by_patch[~own] = 0
+    rows, columns = (np.where(own, each, -1 - each) for each in (rows, columns))
     outputs = np.empty(len(order), np.int64)
     outputs[order] = np.arange(len(order)) * merge * merge
+    outputs = outputs.reshape(filled)[:n_rows, :n_columns].ravel()
     values, places = by_patch.reshape(len(rows), -1), np.stack([rows, columns], axis=1)
     windows = np.repeat(window[order], merge * merge)
     if spec.class_row:

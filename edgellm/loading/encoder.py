@@ -14,7 +14,7 @@ import numpy.typing as npt
 from edgellm.backends import find
 from edgellm.backends.base import Backend, BackendOptions, Executable, Idle, Segment, StepBatch, StepStopped, never
 from edgellm.checkpoints.opening import open_model
-from edgellm.engine.prompts import PatchProgress, Stop, Watch
+from edgellm.engine.prompts import Stop, Watch
 from edgellm.errors import EdgeError, ModelClosed, NumericError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph, KVSpec
@@ -206,11 +206,6 @@ class MediaEncoder:
             if self._closing:
                 raise ModelClosed(f"{self.path}: the model was closed while the {self.medium} was encoded.") from stopped
             raise self.error(f"the {self.medium} was cancelled while it was encoded.") from stopped
-
-    def encode_patches(self, each: Sequence[Patches], stop: Stop = never, progress: PatchProgress | None = None) -> list[Rows]:
-        """The rows of images that are cut into patches. One call at a time."""
-        total = sum(len(one.places) for one in each)
-        return self.run(0, each, stop, lambda done: None if progress is None else progress(done, total))
 
 
 def opened(path: str | os.PathLike[str], load: Callable[[GGUFFile], Opened]) -> tuple[GGUFFile, Opened]:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edgellm.arch.vision import Stage, load_encoder
 from edgellm.arch.vision import find as find_encoder
-from edgellm.arch.vision import load_encoder
 from edgellm.backends import find
-from edgellm.backends.base import Backend, BackendOptions
+from edgellm.backends.base import Backend, BackendOptions, never
 from edgellm.chat import images
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import UNWATCHED, PatchProgress, Stop, Watch
 from edgellm.errors import ImageError
 from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfGrid, RowsOfLines, largest_step, layout_of, opened
+from edgellm.ops._spec import Patches
 from edgellm.passes import optimise_encoder
+
+LAYERS = 0.8  # the first graph's share of the work where an encoder has several, about
+
+
+def grid_of(image: Patches) -> tuple[int, int]:
+    """Rows and columns of an image's patches."""
+    return int(image.grids[0, 0]), int(image.grids[0, 1])
+
+
+def of_rows(stage: Stage, rows: Rows, grid: tuple[int, int]) -> Patches:
+    """The rows of an image as the patches that a stage reads."""
+    views = stage.views(rows.reshape(*grid, -1))
+    values, (down, across) = stage.rows(views), views.shape[:2]
+    places, n = np.stack([each.ravel() for each in np.indices((down, across))], axis=1), down * across
+    if stage.class_row:
+        values, places = np.pad(values, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)), constant_values=-1)
+    grids = np.broadcast_to(np.array([down, across]), (len(places), 2))
+    return Patches(values, places, grids, np.zeros(len(places), np.int64), np.arange(n))
 
 
 class ImageEncoder(MediaEncoder):
@@ -26,8 +46,8 @@ class ImageEncoder(MediaEncoder):
 
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
         """Raises the FormatErrors, BackendError."""
-        gguf, (self.keys, graph, self.spec) = opened(path, load_encoder)
-        super().__init__(gguf, [graph], threads)
+        gguf, (self.keys, self._stages, graphs, self.spec) = opened(path, load_encoder)
+        super().__init__(gguf, graphs, threads)
 
     def encode(self, pixels: images.Pixels, *, most_rows: int | None = None, watch: Watch = UNWATCHED) -> Encoded:
         """The rows of a picture. Raises NumericError, ImageError where it is given up or `cancel` is called, ModelClosed."""
@@ -38,7 +58,8 @@ class ImageEncoder(MediaEncoder):
         tiles = images.tiles(pixels, self.spec, most_rows)
         found = self.encode_patches([images.patches(image, self.spec) for image in tiles.images], stop, progress)
         shown = self._arranged(tiles, found, pixels.shape)
-        before, *after = images.texts(tiles, self.spec) if len(shown) == len(found) else [""] * (len(shown) + 1)
+        around = [self.spec.begin, *[""] * (len(shown) - 1), self.spec.end]  # of tiles that became one image
+        before, *after = images.texts(tiles, self.spec) if len(shown) == len(found) else around
         pieces: list[Piece] = [before]
         for each, text in zip(shown, after, strict=True):
             if self.spec.line_end:
@@ -50,31 +71,49 @@ class ImageEncoder(MediaEncoder):
             pieces.append(text)
         return tuple(pieces)
 
+    def encode_patches(self, each: Sequence[Patches], stop: Stop = never, progress: PatchProgress | None = None) -> list[Rows]:
+        """The rows of images that are cut into patches. One call at a time."""
+        total, last = sum(len(one.places) for one in each), len(self._stages) - 1
+        grids = [grid_of(one) for one in each]
+
+        def advanced(first: float, share: float) -> Callable[[int], None]:
+            """From the patches of a graph to those of all of them."""
+            return lambda done: None if progress is None else progress(int(total * first + done * share), total)
+
+        found = self.run(0, each, stop, advanced(0.0, LAYERS if last else 1.0))
+        for number, stage in enumerate(self._stages[1:], 1):
+            read = (of_rows(stage, rows, grid) for rows, grid in zip(found, grids, strict=True))
+            if number == last:
+                joined = list(read)
+                share = (1 - LAYERS) * total / sum(len(one.places) for one in joined)
+                return self.run(number, joined, stop, advanced(LAYERS, share))
+            found, grids = map(list, zip(*((self.run(number, [one], stop)[0], grid_of(one)) for one in read), strict=True))
+        return found
+
     def _arranged(self, tiles: images.Tiles, found: Sequence[Rows], size: Sequence[int]) -> list[RowsOfGrid | RowsOfLines]:
         """The rows of each image and their grid, with the rows that the file has for its begin, end and lines. Tiles of LLaVA 1.6
-        become one image. `size`: of the picture.
+        and of DeepSeek-OCR become one image. `size`: of the picture.
         """
         spec, side = self.spec, self.spec.side_multiple
+        if spec.separator:
+            *cut, overview = found
+            lined = [self._lined(cut, tiles.rows)] if cut else []
+            whole = np.concatenate([self._lined([overview], 1).rows, self._row(spec.separator)])
+            return [*lined, RowsOfGrid(whole, (1, len(whole)))]
         if spec.newline and tiles.rows:
-            n, first = spec.size // side, found[0]
-            cut = np.stack(found[1:]).reshape(tiles.rows, tiles.columns, n, n, -1)
-            grid = cut.swapaxes(1, 2).reshape(tiles.rows * n, tiles.columns * n, -1)
-            grid = grid[images.unpadded(size[0], size[1], *grid.shape[:2])]
-            ends = np.broadcast_to(self._row(spec.newline), (len(grid), 1, grid.shape[2]))
-            lines = np.concatenate([grid, ends], axis=1)
-            joined = RowsOfGrid(lines.reshape(-1, grid.shape[2]), (lines.shape[0], lines.shape[1]))
-            return [RowsOfGrid(first, (n, n)), joined]
+            n = spec.size // side
+            return [RowsOfGrid(found[0], (n, n)), self._lined(found[1:], tiles.rows, size)]
         shown = list[RowsOfGrid | RowsOfLines]()
         for image, rows in zip(tiles.images, found, strict=True):
             if spec.line_rows:
                 shown.append(self._lines(rows, image.shape[0] // side))
                 continue
-            grid_of = (1, len(rows)) if spec.queries else (image.shape[0] // side, image.shape[1] // side)
+            grid = (1, len(rows)) if spec.queries else (image.shape[0] // side, image.shape[1] // side)
             around = [self._row(name) if name else rows[:0] for name in (spec.begin_row, spec.end_row or spec.newline)]
             if sum(map(len, around)):
                 rows = np.concatenate([around[0], rows, around[1]])
-                grid_of = (1, len(rows))
-            shown.append(RowsOfGrid(rows, grid_of))
+                grid = (1, len(rows))
+            shown.append(RowsOfGrid(rows, grid))
         return shown
 
     def _lines(self, rows: Rows, lines: int) -> RowsOfLines:
@@ -84,6 +123,19 @@ class ImageEncoder(MediaEncoder):
         grid = rows.reshape(lines, -1, rows.shape[1])
         whole = np.concatenate([grid, np.broadcast_to(newline, (lines, 1, rows.shape[1]))], axis=1)
         return RowsOfLines(np.concatenate([begin, whole.reshape(-1, rows.shape[1]), end]), (lines, whole.shape[1]))
+
+    def _lined(self, tiles: Sequence[Rows], down: int, size: Sequence[int] = ()) -> RowsOfGrid:
+        """Square tiles, `down` of which are above each other, as one image with the file's row at the end of each line. `size`: of
+        the picture, whose padding is left out.
+        """
+        n, width = math.isqrt(len(tiles[0])), tiles[0].shape[1]
+        across = len(tiles) // down
+        grid = np.stack(tiles).reshape(down, across, n, n, width).swapaxes(1, 2).reshape(down * n, across * n, width)
+        if size:
+            grid = grid[images.unpadded(size[0], size[1], *grid.shape[:2])]
+        ends = np.broadcast_to(self._row(self.spec.newline), (len(grid), 1, width))
+        lines = np.concatenate([grid, ends], axis=1)
+        return RowsOfGrid(lines.reshape(-1, width), (lines.shape[0], lines.shape[1]))
 
     def _row(self, name: str) -> Rows:
         """A tensor of the file as one row (1, n_out)."""
@@ -99,8 +151,14 @@ def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend:
     Raises the FormatErrors, BackendError.
     """
     with open_model(path) as gguf:
-        _, graph, spec = load_encoder(gguf)
-        graph = optimise_encoder(graph)
+        _, stages, graphs, spec = load_encoder(gguf)
         tiles = images.tiles(np.zeros((768, 1024, 3), np.uint8), spec)
-        layout = layout_of(graph, *largest_step([images.patches(image, spec) for image in tiles.images]))
-        return (backend or find("cpu")).need(graph, gguf, layout, BackendOptions("f32", threads)).total
+        each, weights, work = [images.patches(image, spec) for image in tiles.images], 0, 0
+        for number, graph in enumerate(map(optimise_encoder, graphs)):
+            if number:
+                n = graphs[number - 1].nodes[graphs[number - 1].outputs["rows"]].n
+                each = [of_rows(stages[number], np.zeros((len(one.outputs), n), np.float32), grid_of(one)) for one in each]
+            layout = layout_of(graph, *largest_step(each))
+            need = (backend or find("cpu")).need(graph, gguf, layout, BackendOptions("f32", threads))
+            weights, work = weights + need.weights, max(work, need.kv + need.work)  # which the next graph takes again
+        return weights + work

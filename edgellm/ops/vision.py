@@ -14,7 +14,7 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, same_length, vectors
 
 CHANNELS = 3
-Resize = Literal["corners", "antialias", "bilinear", "bicubic", "axes", "buckets", "waves", "rows"]
+Resize = Literal["corners", "antialias", "bilinear", "bicubic", "smooth_bicubic", "axes", "buckets", "waves", "rows"]
 WAVE_BASE = 10000.0  # of positions that are computed
 MergeBy = Literal["concat", "channels", "mean"]
 CLASS = "v.class_embd"
@@ -72,9 +72,9 @@ def grid_embed(
     """Rows of a table of positions (side * side, n), which is resized to the grid of each patch's image.
 
     "corners": bilinearly, so that corners of both grids coincide; "bilinear" and "bicubic": so that edges do, as PyTorch resizes;
-    "antialias": as Pillow does, where a smaller grid averages over the larger one. "axes": the table (2, rows, n) has rows for
-    columns, then for rows of patches, and the two are added. "buckets": each place has the row of the part of the table that it
-    lies in. "rows": a clip's place is the number of its row.
+    "antialias" and "smooth_bicubic": as Pillow does, where a smaller grid averages over the larger one. "axes": the table
+    (2, rows, n) has rows for columns, then for rows of patches, and the two are added. "buckets": each place has the row of the
+    part of the table that it lies in. "rows": a clip's place is the number of its row.
 
     `class_at`: the table has a row more, at its beginning or end, for the row at the place (-1, -1): that of the class token, which
     gets the vector v.class_embd instead of pixels. What the convolution adds to no pixels, its bias, is taken from it again.
@@ -137,23 +137,28 @@ def weights_of(n: int, side: int, resize: str) -> Array:
     else:
         at = ((np.arange(n) + 0.5) * (side / n) - 0.5).astype(np.float64)
     if resize == "bicubic":
-        return _cubic(at, side)
-    support = max(side / n, 1.0) if resize == "antialias" else 1.0
+        return _clamped_cubic(at, side)
+    support = max(side / n, 1.0) if resize in ("antialias", "smooth_bicubic") else 1.0
     if resize == "bilinear":
         at = np.clip(at, 0.0, side - 1.0)
-    parts: npt.NDArray[np.float64] = np.maximum(1.0 - np.abs(at[:, None] - np.arange(side)) / support, 0.0)
+    away = np.abs(at[:, None] - np.arange(side)) / support
+    parts: npt.NDArray[np.float64] = _cubic(away, -0.5) if resize == "smooth_bicubic" else np.maximum(1.0 - away, 0.0)
     normal: Array = (parts / parts.sum(axis=1, keepdims=True)).astype(np.float32)
     return normal
 
 
-def _cubic(at: npt.NDArray[np.float64], side: int) -> Array:
-    """PyTorch's bicubic weights (a = -0.75); values beyond the edges are those at them."""
-    a, found, first = -0.75, np.zeros((len(at), side), np.float32), np.floor(at).astype(int)
+def _clamped_cubic(at: npt.NDArray[np.float64], side: int) -> Array:
+    """PyTorch's bicubic weights; values beyond the edges are those at them."""
+    found, first = np.zeros((len(at), side), np.float32), np.floor(at).astype(int)
     for tap in (-1, 0, 1, 2):
-        x = np.abs(at - first - tap)
-        near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        np.add.at(found, (np.arange(len(at)), np.clip(first + tap, 0, side - 1)), np.where(x <= 1, near, far))
+        np.add.at(found, (np.arange(len(at)), np.clip(first + tap, 0, side - 1)), _cubic(np.abs(at - first - tap), -0.75))
     return found
+
+
+def _cubic(x: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
+    """Keys' cubic at distances x: with a = -0.75 as PyTorch has it, with -0.5 as Pillow has it."""
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def _check_grid(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:

@@ -87,6 +87,7 @@ _KEPT = (
     "sam.neck.",
     "sam.net_",
     ".rel_pos",
+    ".attn.pos_",  # the names of those tables in files
     ".patch_embd",
     ".patch_merger",
     "mm.input_projection.weight",  # Gemma 3's is read by columns, and llama.cpp can't turn quantised rows

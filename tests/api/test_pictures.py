@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image as Pillow
+from PIL import ImageOps
 from tiny_projectors import KINDS, encoded, llava_next, picture, projector_file
 
 from edgellm.arch.vision import load_encoder
@@ -158,7 +159,7 @@ def test_damaged_pictures(kind: str) -> None:
 def test_sizes_of_dynamic_images(tmp_path: Path) -> None:
     """As smart_resize of transformers' image_processing_qwen2_vl.py computes them."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "qwen3vl_merger")) as gguf:
-        spec = load_encoder(gguf)[2]
+        spec = load_encoder(gguf)[3]
     assert spec.side_multiple == 32
     assert image_sizes.dynamic_size(480, 640, spec) == (480, 640)
     assert image_sizes.dynamic_size(1, 200, spec) == (32, 1280)
@@ -170,7 +171,7 @@ def test_sizes_of_dynamic_images(tmp_path: Path) -> None:
 def test_sizes_of_pages(tmp_path: Path) -> None:
     """As get_resize_output_image_size of transformers' image_processing_pixtral.py computes them, never enlarged."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "lightonocr")) as gguf:
-        spec = load_encoder(gguf)[2]
+        spec = load_encoder(gguf)[3]
     assert (spec.side_multiple, spec.longest_edge) == (28, 140)
     sizes = {(30, 50): (56, 56), (300, 200): (140, 112), (7, 1000): (28, 140), (140, 141): (140, 140)}
     assert {size: image_sizes.longest_edge_size(*size, spec) for size in sizes} == sizes
@@ -202,7 +203,7 @@ def test_sizes_of_pictures_in_the_corner_of_a_canvas() -> None:
 def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
     """As transformers' image_processing_janus.py does it."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "janus_pro")) as gguf:
-        spec = load_encoder(gguf)[2]
+        spec = load_encoder(gguf)[3]
     (image,) = images.tiles(np.full((100, 300, 3), 200, np.uint8), spec).images
     assert image.shape == (64, 64, 3) and (image[:21] == 127).all() and (image[21:42] == 200).all() and (image[42:] == 127).all()
     (thin,) = images.tiles(np.full((2, 300, 3), 200, np.uint8), spec).images
@@ -211,7 +212,7 @@ def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
 
 def test_tiles_are_row_by_row_and_the_overview_last(tmp_path: Path) -> None:
     with open_gguf(projector_file(tmp_path / "m.gguf", "idefics3")) as gguf:
-        spec = load_encoder(gguf)[2]
+        spec = load_encoder(gguf)[3]
     tiles = images.tiles(picture(60, 200), spec)
     assert (tiles.rows, tiles.columns, len(tiles.images)) == (1, 2, 3)
     assert list(images.texts(tiles, spec)) == [
@@ -241,7 +242,7 @@ def test_fingerprints_are_of_pixels() -> None:
 def test_slices_of_minicpm(size: tuple[int, int], grid: tuple[int, int], sides: list[tuple[int, int]], tmp_path: Path) -> None:
     """An overview and slices, whose sizes transformers' MiniCPMV4_6ImageProcessorPil gave for patches of 14 pixels."""
     with open_gguf(projector_file(tmp_path / "mmproj.gguf", "resampler", image_size=448)) as gguf:
-        spec = replace(load_encoder(gguf)[2], patch=14)
+        spec = replace(load_encoder(gguf)[3], patch=14)
     found = images.tiles(picture(*size), spec)
     assert (found.rows, found.columns) == grid
     assert [image.shape[:2] for image in found.images] == [sides[0], *[sides[-1]] * (grid[0] * grid[1])]
@@ -271,6 +272,49 @@ def test_tiles_of_listed_sizes_become_one_grid(tmp_path: Path, monkeypatch: pyte
         ImageEncoder(projector_file(tmp_path / "m.gguf", "mlp", image_grid_pinpoints=[100, 64]))
 
 
+@pytest.mark.parametrize(
+    ("size", "grid"),
+    [
+        ((640, 640), (0, 0)),
+        ((300, 641), (1, 2)),
+        ((2200, 1700), (3, 2)),
+        ((500, 3000), (1, 6)),
+        ((800, 800), (2, 2)),
+        ((1400, 1400), (3, 3)),
+        ((2000, 150), (9, 1)),
+    ],
+)
+def test_tiles_and_overview_of_deepseek(size: tuple[int, int], grid: tuple[int, int], tmp_path: Path) -> None:
+    """Grids that the makers' dynamic_preprocess gives, and the frame of Pillow's ImageOps.pad."""
+    with open_gguf(projector_file(tmp_path / "m.gguf", "deepseekocr", preproc_max_tiles=9)) as gguf:
+        spec = replace(load_encoder(gguf)[3], patch=16, size=1024, tile_size=640)
+    pixels = np.full((*size, 3), 200, np.uint8)
+    found = images.tiles(pixels, spec)
+    assert (found.rows, found.columns) == grid
+    assert [image.shape[0] for image in found.images] == [640] * (grid[0] * grid[1]) + [1024]
+    framed = ImageOps.pad(Pillow.fromarray(pixels), (1024, 1024), color=(127, 127, 127))
+    assert np.array_equal(found.images[-1], np.array(framed))
+
+
+def test_lines_of_deepseek_end_with_a_row_of_the_file(tmp_path: Path) -> None:
+    """Lines go through all tiles of a row; those of the overview follow, then the separator."""
+    encoder = ImageEncoder(projector_file(tmp_path / "m.gguf", "deepseekocr"), threads=1)
+    pixels = picture(75, 110)
+    tiles = images.tiles(pixels, encoder.spec)
+    assert (tiles.rows, tiles.columns) == (2, 2)
+    *parts, overview = encoder.encode_patches([images.patches(image, encoder.spec) for image in tiles.images])
+    newline, separator = (encoder._weights[name].array().reshape(1, -1) for name in ("v.image_newline", "v.view_seperator"))
+    lines = list[Any]()
+    for left, right in (parts[:2], parts[2:]):
+        lines += [rows for y in range(3) for rows in (left[3 * y : 3 * y + 3], right[3 * y : 3 * y + 3], newline)]
+    lines += [rows for y in range(4) for rows in (overview[4 * y : 4 * y + 4], newline)]
+    pieces = encoder.encode(pixels).pieces
+    assert [piece for piece in pieces if isinstance(piece, str)] == ["", "", "\n"]
+    assert np.array_equal(encoder.encode(pixels).rows, np.concatenate([*lines, separator]))
+    assert {most: len(encoder.encode(pixels, most_rows=most).rows) for most in (10, 44, 45)} == {10: 21, 44: 21, 45: 42}
+    encoder.close()
+
+
 def _lanczos(pixels: images.Pixels, n: int, axis: int) -> images.Pixels:
     """One pass of Pillow's filter: weights of 22 bits, sums rounded to bytes."""
     values = np.moveaxis(pixels, axis, 0).astype(np.int64)
@@ -291,6 +335,6 @@ def _lanczos(pixels: images.Pixels, n: int, axis: int) -> images.Pixels:
 def test_pictures_are_resized_across_first(size: tuple[int, int], wanted: tuple[int, int], tmp_path: Path) -> None:
     """Whatever Pillow finds cheaper: the two orders round differently."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "idefics3")) as gguf:
-        spec = load_encoder(gguf)[2]
+        spec = load_encoder(gguf)[3]
     pixels = picture(*size)
     assert np.array_equal(images.resized(pixels, wanted, spec), _lanczos(_lanczos(pixels, wanted[1], 1), wanted[0], 0))

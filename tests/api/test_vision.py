@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,7 @@ from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, NoToke
 from edgellm.formats.gguf import open_gguf
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.projector import find_projector
+from edgellm.ops._spec import Patches
 from edgellm.passes.images import with_images
 from edgellm.reference import Reference
 from edgellm.tools.verify import verify
@@ -38,17 +40,23 @@ Rows = npt.NDArray[np.float32]
 
 
 def reference_rows(path: Path, pixels: images.Pixels) -> Rows:
-    gguf = open_gguf(path)
-    _, graph, spec = load_encoder(gguf)
-    reference = Reference(graph, WeightStore(gguf))
-    found = [reference.encoded(images.patches(image, spec)) for image in images.tiles(pixels, spec).images]
-    rows = [np.concatenate([each[name] for name in sorted(each)], axis=1) for each in found]
-    gguf.close()
-    encoder = ImageEncoder(path)
-    if not spec.newline:
-        rows = [each.rows for each in encoder._arranged(images.tiles(pixels, spec), rows, pixels.shape)]
+    """The encoder's rows, of whose graphs the reference computes the values."""
+    encoder = ImageEncoder(path, threads=1)
+    with open_gguf(path) as gguf:
+        weights = WeightStore(gguf)
+        references = [Reference(graph, weights) for graph in load_encoder(gguf)[2]]
+
+        def run(number: int, each: Sequence[Patches], *options: Any) -> list[Rows]:
+            found = [references[number].encoded(one) for one in each]
+            return [np.concatenate([one[name] for name in sorted(one)], axis=1) for one in found]
+
+        encoder.run = run  # type: ignore[method-assign]
+        rows = encoder.encode(pixels).rows
+        if encoder.spec.begin_row:
+            ends = weights[encoder.spec.begin_row], weights[encoder.spec.end_row]
+            assert np.array_equal(rows[[0, -1]], np.concatenate([each.array().reshape(1, -1) for each in ends]))
     encoder.close()
-    return np.concatenate(rows)
+    return rows
 
 
 def error(a: Rows, b: Rows) -> float:
@@ -68,7 +76,7 @@ def test_rows_are_those_of_the_golds(vision_golds: tuple[ModuleType, list[dict[s
 def test_resized_bytes_are_those_of_the_golds(vision_golds: tuple[ModuleType, list[dict[str, Any]]]) -> None:
     for entry in vision_golds[1]:
         with open_gguf(entry["mmproj_path"]) as gguf:
-            found = images.tiles(images.read(entry["image_path"]), load_encoder(gguf)[2]).images
+            found = images.tiles(images.read(entry["image_path"]), load_encoder(gguf)[3]).images
         assert [list(image.shape[:2]) for image in found] == entry["prep"]["result"], entry["name"]
         if "resized_u8" in entry:
             assert all(np.array_equal(a, b) for a, b in zip(found, entry["resized_u8"], strict=True)), entry["name"]

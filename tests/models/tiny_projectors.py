@@ -289,7 +289,27 @@ def _phi4() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 16, "image_min_pixels": 32 * 32, "image_max_pixels": 128 * 128}, shapes
 
 
+def _deepseekocr() -> tuple[dict[str, Any], Shapes]:
+    """Images of 16 x 16 patches, tiles of 10 x 10, which fill windows of 6 x 6 in part."""
+    n, neck, heads, side, window = 32, 16, 2, 16, 6
+    shapes: Shapes = {"v.sam.patch_embd.weight": (n, 3, 4, 4), "v.sam.patch_embd.bias": (n,)}
+    shapes |= {"v.sam.pos_embd.weight": (1, side, side, n), "v.sam.neck.0.weight": (neck, n, 1, 1)} | _norm("v.sam.neck.1", neck)
+    shapes |= {"v.sam.neck.2.weight": (neck, neck, 3, 3), "v.sam.net_2.weight": (24, neck, 3, 3)} | _norm("v.sam.neck.3", neck)
+    for layer in range(LAYERS):
+        block = f"v.sam.blk.{layer}"
+        places = 2 * (side if layer == 2 else window) - 1
+        shapes |= {f"{block}.attn.pos_{axis}.weight": (places, n // heads) for axis in "hw"}
+        shapes |= _norm(f"{block}.pre_ln", n) | _norm(f"{block}.post_ln", n) | _linear(f"{block}.attn.qkv", 3 * n, n)
+        shapes |= _linear(f"{block}.attn.out", n, n) | _linear(f"{block}.mlp.lin1", FF, n) | _linear(f"{block}.mlp.lin2", n, FF)
+    shapes |= {"v.sam.net_3.weight": (N, 24, 3, 3), "v.image_newline": (OUT,), "v.view_seperator": (1, OUT)}
+    shapes |= {name: shape for name, shape in _class_row(_vit(14, 16, fused=True)).items() if "patch_embd.bias" not in name}
+    shapes |= _norm("v.pre_ln", N) | _linear("mm.model.fc", OUT, 2 * N)
+    keys = {"sam.embedding_length": n, "sam.block_count": LAYERS, "sam.head_count": heads, "window_size": window}
+    return keys | {"patch_size": 14, "image_size": 224, "preproc_max_tiles": 4}, shapes
+
+
 KINDS = {
+    "deepseekocr": _deepseekocr,
     "exaone4_5": _exaone4_5,
     "ling3vl": _ling3vl,
     "phi4": _phi4,
@@ -362,6 +382,8 @@ def written(path: Path, keys: dict[str, Any], shapes: Shapes, kind_of: str, seed
                 "0.1.weight",
                 "2.1.weight",
                 "norm1.weight",
+                "neck.1.weight",
+                "neck.3.weight",
             )
         )
         values += 2 * name.endswith("_max") - 2 * name.endswith("_min")

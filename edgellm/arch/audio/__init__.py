@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from edgellm.arch._by_type import encoder_of, types_of
+from edgellm.arch._stages import Stage, graphs_of
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.audio_spec import AudioSpec
 from edgellm.formats.gguf import GGUFFile
-from edgellm.graph import Builder, Graph
-from edgellm.spec import uses, verify
+from edgellm.graph import Graph
 
 BY_HEAD = (".pos_bias_u", ".pos_bias_v")  # vectors with a row for each head
 
@@ -56,24 +55,10 @@ def load_encoder(gguf: GGUFFile) -> tuple[AudioKeys, tuple[Stage, ...], list[Gra
         elif name.endswith(BY_HEAD):
             gguf.tensors[name] = replace(tensor, shape=(math.prod(tensor.shape),))
     encoder = find(keys)
-    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
     stages, spec = encoder.stages(keys), encoder.audio(keys)
-    graphs = list[Graph]()
-    left = {name: info for name, info in gguf.tensors.items() if name.startswith(("a.", "mm.a."))}
-    for number, stage in enumerate(stages, 1):
-        builder = Builder(shapes)
+    for stage in stages:
         if stage.depth:
             keys.check_depth(stage.depth, math.prod(stage.taps))
-        for each in stages:
-            if each.depth:
-                builder.leave_out(f"{each.depth}.")
-        stage.build(builder)
-        graph = builder.graph()
-        needed = {use.name for use in uses(graph)}
-        left.update({name: info for name, info in gguf.tensors.items() if name in needed})
-        rest = left if number == len(stages) else {name: left[name] for name in needed if name in left}
-        verify(graph, rest, file=keys.file, left_out=builder.left_out)
-        for name in needed:
-            left.pop(name, None)
-        graphs.append(graph)
+    own = {name: info for name, info in gguf.tensors.items() if name.startswith(("a.", "mm.a."))}
+    graphs = graphs_of(stages, own, keys.file, [f"{stage.depth}." for stage in stages if stage.depth])
     return keys, stages, graphs, spec

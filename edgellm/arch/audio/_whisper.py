@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgellm.arch._stages import Stage
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.arch.vision._blocks import blocks, optional_norm
 from edgellm.graph import Builder, Value
 from edgellm.ops.dense import activation, add, matmul

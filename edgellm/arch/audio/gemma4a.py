@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from edgellm.arch._stages import Stage
 from edgellm.arch.audio._conformer import attend_by_distance, convolved, half_step
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.arch.audio.gemma4ua import PROMPT
 from edgellm.arch.vision._blocks import linear, optional_norm
 from edgellm.audio_spec import AudioSpec

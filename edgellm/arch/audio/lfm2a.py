@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgellm.arch._stages import Stage
 from edgellm.arch.audio._conformer import attend_by_distance, convolved, half_step
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.arch.vision._blocks import two_products
 from edgellm.audio_spec import AudioSpec
 from edgellm.graph import Builder, RopeSpec, Value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgellm.arch._stages import Stage
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.arch.audio._whisper import whisper, window
 from edgellm.audio_spec import AudioSpec
 from edgellm.graph import Builder

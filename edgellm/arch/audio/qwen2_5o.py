@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgellm.arch._stages import Stage
 from edgellm.arch.audio._keys import AudioKeys
-from edgellm.arch.audio._stages import Stage
 from edgellm.arch.audio._whisper import LEAST
 from edgellm.arch.audio.qwen2a import stages as of_qwen2a
 from edgellm.audio_spec import AudioSpec

@@ -15,6 +15,7 @@ from edgellm.ops.rope import rope
 from edgellm.ops.vision import patch_conv, pixels
 
 Norm = Literal["layer", "rms"]
+Gelu = Literal["gelu", "gelu_erf", "gelu_quick"]
 Style = Literal["neox", "norm", "axial"]
 AfterLayer = Callable[[int, Value], None]
 
@@ -28,7 +29,7 @@ class BlockOptions(TypedDict, total=False):
     after: AfterLayer | None
     scale: float | None
     values_normed: bool
-    gelu: Literal["gelu", "gelu_erf"]
+    gelu: Gelu
     gate_limit: float
 
 
@@ -94,7 +95,7 @@ def blocks(
     after: AfterLayer | None = None,
     scale: float | None = None,
     values_normed: bool = False,
-    gelu: Literal["gelu", "gelu_erf"] = "gelu",
+    gelu: Gelu = "gelu",
     gate_limit: float = math.inf,
 ) -> Value:
     """Pre-norm blocks of attention both ways and feed-forward. `windowed`: layers whose patches see their window only.

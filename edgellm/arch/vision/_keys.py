@@ -22,6 +22,7 @@ QUERY = "resampler.query"
 CUT_LAYERS = (23, 26)  # of CLIP's and SigLIP's large encoders without the last one
 RENAMED = {"qwen2.5o": "qwen2.5vl_merger"}  # of files whose type names an encoder of audio as well
 UNSAID = {"gemma4v": "gelu"}  # activations of files that name none, by projector type
+EPS = {"deepseekocr": 1e-5}  # of norms, by projector types whose files have another number
 
 
 def rows_width(gguf: GGUFFile) -> int:
@@ -151,6 +152,10 @@ class VisionKeys(EncoderKeys):
         return self.integer("patch_size", 1, 256)
 
     @functools.cached_property
+    def eps(self) -> float:
+        return EPS.get(self.projector_type) or super().eps
+
+    @functools.cached_property
     def n_out(self) -> int:
         """Width of the rows that go to the model."""
         return rows_width(self._gguf) if QUERY in self._gguf.tensors else self.integer("projection_dim", 1, MOST_WIDTH)
@@ -218,6 +223,15 @@ class VisionKeys(EncoderKeys):
                 file=self.file,
                 field=name,
             )
+
+    def kernel(self, name: str) -> tuple[int, int]:
+        """Channels that a convolution gives, and the side of its kernel."""
+        shape = self._needed(name).shape
+        if len(shape) != 4 or shape[2] != shape[3] or not (1 <= shape[0] <= MOST_WIDTH and 1 <= shape[2] <= 256):
+            raise ShapeMismatch(
+                f"has shape {tuple(shape)}, which is no kernel of a convolution; the file is damaged", file=self.file, field=name
+            )
+        return int(shape[0]), int(shape[2])
 
     def axis(self, name: str) -> int:
         """Rows of each of two tables of positions, for columns and for rows of patches."""

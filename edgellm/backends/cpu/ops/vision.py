@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu.ops._table import count_word, emitter, integer, scratch_of, traits_of
+from edgellm.backends.cpu.ops._table import count_word, emitter, float_word, integer, scratch_of, traits_of
 from edgellm.backends.cpu.ops.dense import MATMUL, matmul
 from edgellm.backends.cpu.ops.heads import head_products
 from edgellm.backends.cpu.plan import PlanBuilder
@@ -16,6 +16,7 @@ from edgellm.errors import Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.graph import Node
 from edgellm.ops.neighbours import distances, distances_in_time
+from edgellm.ops.places import is_inside, mark_rows, marks_width, place_rows, relative_rows
 from edgellm.ops.rope import angle_rows
 from edgellm.ops.vision import grid_rows
 
@@ -26,6 +27,9 @@ MERGE = Signature("x x_stride out out_stride first rows n")
 # `first`: i32, the row of x that a row is at, or 0 where it is at its own; `taps` (n_taps, n): f32; `count`: of the rows that are
 # given.
 NEIGHBOURS = Signature("beside beside_stride x x_stride out out_stride first taps n_taps n count")
+# `at`: of `places`; `tables`: f32, the rows (dim) of relative positions for rows of patches, those for columns `table_bytes` behind
+# them; `side`: the largest one; `width`: what each head becomes.
+PLACES = Signature("x x_stride at at_stride out out_stride tables table_bytes heads dim side width scale count")
 
 
 @emitter("pixels")
@@ -138,3 +142,36 @@ def beside(plan: PlanBuilder, index: int, node: Node) -> None:
         count=count_word(node),
     )
     plan.add(Record(f"neighbours:{'conv' if node.weights else 'mean'}", arguments, reads_all=(distance, x), writes=(out,)))
+
+
+@emitter("inside")
+def inside(plan: PlanBuilder, index: int, node: Node) -> None:
+    plan.brought(index, is_inside)
+
+
+@emitter("places", "place_marks")
+def places(plan: PlanBuilder, index: int, node: Node) -> None:
+    rows = place_rows if node.op == "places" else mark_rows
+    sides, window = cast(tuple[int, ...], node.attrs["sides"]), cast(bool, node.attrs["window"])
+    plan.brought(index, lambda patches: rows(patches, sides, window))
+
+
+@emitter("place_scores")
+def place_scores(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, at = (plan.values[value] for value in node.inputs)
+    out, heads, sides = plan.output(index), integer(node, "heads"), cast(tuple[int, ...], node.attrs["sides"])
+    tables = np.stack([relative_rows(plan.weights[name].array(), sides) for name in node.weights])
+    arguments = PLACES(
+        x=x,
+        at=at,
+        out=out,
+        tables=plan.keep(np.ascontiguousarray(tables, np.float32)),
+        table_bytes=tables[0].size * 4,
+        heads=heads,
+        dim=x.n // heads,
+        side=max(sides),
+        width=marks_width(sides),
+        scale=float_word(1 / cast(float, node.attrs["scale"])),
+        count=count_word(node),
+    )
+    plan.add(Record("places", arguments, reads_all=(x, at), writes=(out,)))

@@ -13,6 +13,7 @@ from edgellm.backends.mlx.ops.dense import matmul, within_f16
 from edgellm.graph import Node
 from edgellm.ops._spec import Patches
 from edgellm.ops.neighbours import BACK, COUNT, NOWHERE, distances, distances_in_time
+from edgellm.ops.places import is_inside, mark_rows, marks_width, place_rows, relative_rows
 from edgellm.ops.rope import angle_rows
 from edgellm.ops.vision import grid_rows
 
@@ -96,3 +97,33 @@ def image_mean(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) 
     first = mx.where(counts > 0, mx.arange(len(counts)) - x[0][:, BACK].astype(mx.int32), 0)
     sums = mx.zeros(x[1].shape).at[first].add(mx.where(mine, x[1], 0))
     return mx.where(mine, sums[first] / mx.maximum(counts, 1)[:, None], 0)
+
+
+@op("inside")
+def inside(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.array(is_inside(_patches(inputs)))
+
+
+@op("place_marks")
+@op("places")
+def places(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    rows = place_rows if node.op == "places" else mark_rows
+    return mx.array(rows(_patches(inputs), cast(tuple[int, ...], node.attrs["sides"]), cast(bool, node.attrs["window"])))
+
+
+@op("place_scores")
+def place_scores(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    """Products with all distances, of which each row takes those that it sees."""
+    (q, at), heads, sides = x, cast(int, node.attrs["heads"]), cast(tuple[int, ...], node.attrs["sides"])
+    q, side, columns = q.reshape(len(q), heads, -1) / cast(float, node.attrs["scale"]), at[:, 2:3], mx.arange(max(sides))
+    found = []
+    for axis, name in enumerate(node.weights):
+        products = q @ mx.array(relative_rows(weights.tables[name], sides)).T
+        rows = at[:, 3:4] + at[:, axis : axis + 1] + side - 1 - columns
+        there = (columns < side)[:, None]
+        picked = mx.where(columns < side, rows, 0).astype(mx.int32)[:, None]
+        shape = (len(q), heads, len(columns))
+        found.append(mx.where(there, mx.take_along_axis(products, mx.broadcast_to(picked, shape), axis=2), 0))
+    rest = mx.zeros((len(q), heads, marks_width(sides) - 2 * max(sides)))
+    rest[..., -1] = 1
+    return mx.concatenate([*found, rest], axis=2).reshape(len(q), -1)
