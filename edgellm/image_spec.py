@@ -64,6 +64,7 @@ class ImageSpec:
     least_tiles: int = 1
     most_tiles: int = 1
     padding: tuple[int, int, int] = (0, 0, 0)
+    first_merge: int = 0  # patches of the side of what becomes one row halfway, and sees itself as a window; 0: there is no halfway
     window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
     filled_windows: bool = False  # with rows that are no patches, where the image ends within a window
     queries: int = 0  # rows that each image becomes, where that number is fixed

@@ -342,6 +342,28 @@ def cases() -> dict[str, Callable[[], Case]]:
                 torch.tensor([[1, x.shape[1] // 16, x.shape[2] // 16]]),
             ),
         ),
+        **{
+            f"minicpmv4.6-{mode}": lambda mode=mode: Case(
+                t.MiniCPMV4_6ForConditionalGeneration(
+                    t.MiniCPMV4_6Config(
+                        text_config=TEXT | {"model_type": "qwen3_5_text", "layer_types": ["full_attention"] * 2},
+                        vision_config=SIGLIP | {"image_size": 112, "patch_size": 14},
+                        insert_layer_id=0,
+                        image_token_id=263,
+                        downsample_mode=mode,
+                    )
+                ),
+                HALF | {"scale_resolution": 112, "downsample_mode": mode},
+                sizes_of(56),
+                lambda model, x: torch.cat(
+                    model.get_image_features(
+                        x.reshape(3, x.shape[1] // 14, 14, -1).permute(0, 2, 1, 3).reshape(1, 3, 14, -1),
+                        torch.tensor([[x.shape[1] // 14, x.shape[2] // 14]]),
+                    ).pooler_output
+                ),
+            )
+            for mode in ("16x", "4x")
+        },
         "paddleocr": lambda: Case(
             t.PaddleOCRVLForConditionalGeneration(
                 t.PaddleOCRVLConfig(

@@ -302,7 +302,11 @@ def _framed_overview(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> 
 def _slices(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
     """MiniCPM-V (its makers' image_processing_minicpmv.py): an overview, then slices of the picture, each about as large as it."""
     (height, width), size = pixels.shape[:2], spec.size
-    most = spec.most_tiles if most_rows is None else min(max(most_rows // spec.queries - 1, 1), spec.most_tiles)
+    most = (
+        spec.most_tiles
+        if most_rows is None
+        else min(max(most_rows // (spec.queries or (spec.size // spec.side_multiple) ** 2) - 1, 1), spec.most_tiles)
+    )
     wanted = min(math.ceil(width * height / size**2), most)
     if wanted <= 1:
         return Tiles((resized(pixels, _near_square(height, width, spec, enlarge=True), spec),))
@@ -355,12 +359,13 @@ def unpadded(height: int, width: int, rows: int, columns: int) -> tuple[slice, s
 
 
 def _near_square(height: int, width: int, spec: ImageSpec, *, enlarge: bool = False) -> tuple[int, int]:
-    """Sides in multiples of a patch, of about as many pixels as a square of `size` has; smaller ones are kept or enlarged."""
+    """Multiples of `side_multiple`, of about as many pixels as a square of `size` has; smaller ones are kept or enlarged."""
+    side = spec.side_multiple
     if width * height > spec.size**2 or enlarge:
         ratio = width / height
         height = int(spec.size / math.sqrt(ratio))
         width = int(height * ratio)
-    tall, wide = (max(round(each / spec.patch) * spec.patch, spec.patch) for each in (height, width))
+    tall, wide = (max(round(each / side) * side, side) for each in (height, width))
     return tall, wide
 
 
@@ -389,12 +394,12 @@ def patches(image: Pixels, spec: ImageSpec) -> Patches:
     """The patches of one image, those that become one row beside each other, and windows one after the other. The place of a row
     that fills a window up is (-1 - row, -1 - column).
     """
-    patch, merge = spec.patch, spec.merge
+    patch, merge = spec.patch, spec.first_merge or spec.merge
     n_rows, n_columns = image.shape[0] // patch // merge, image.shape[1] // patch // merge
-    side = max(spec.window // patch // merge, 1)
+    side, windowed = max(spec.window // patch // merge, 1), spec.window or spec.first_merge
     filled = tuple(-(-n // side) * side for n in (n_rows, n_columns)) if spec.filled_windows else (n_rows, n_columns)
     y, x = (each.ravel() for each in np.indices(filled))
-    window = (y // side) * -(-n_columns // side) + x // side if spec.window else np.zeros_like(y)
+    window = (y // side) * -(-n_columns // side) + x // side if windowed else np.zeros_like(y)
     order = np.argsort(window, kind="stable")
     inner_y, inner_x = (each.ravel() for each in np.indices((merge, merge)))
     rows = (y[order, None] * merge + inner_y).ravel()

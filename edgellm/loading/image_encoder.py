@@ -23,9 +23,10 @@ from edgellm.passes import optimise_encoder
 LAYERS = 0.8  # the first graph's share of the work where an encoder has several, about
 
 
-def grid_of(image: Patches) -> tuple[int, int]:
-    """Rows and columns of an image's patches."""
-    return int(image.grids[0, 0]), int(image.grids[0, 1])
+def grid_of(image: Patches, merged: int = 1) -> tuple[int, int]:
+    """Rows and columns of an image's patches, or of the squares that so many of them make up."""
+    side = math.isqrt(merged)
+    return int(image.grids[0, 0]) // side, int(image.grids[0, 1]) // side
 
 
 def of_rows(stage: Stage, rows: Rows, grid: tuple[int, int]) -> Patches:
@@ -36,7 +37,11 @@ def of_rows(stage: Stage, rows: Rows, grid: tuple[int, int]) -> Patches:
     if stage.class_row:
         values, places = np.pad(values, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)), constant_values=-1)
     grids = np.broadcast_to(np.array([down, across]), (len(places), 2))
-    return Patches(values, places, grids, np.zeros(len(places), np.int64), np.arange(n))
+    outputs, side = np.arange(0, n, stage.merged), math.isqrt(stage.merged)
+    if side > 1:  # squares lie beside each other
+        order = np.arange(n).reshape(down // side, side, across // side, side).swapaxes(1, 2).ravel()
+        values, places = values[order], places[order]
+    return Patches(values, places, grids, np.zeros(len(places), np.int64), outputs)
 
 
 class ImageEncoder(MediaEncoder):
@@ -74,7 +79,7 @@ class ImageEncoder(MediaEncoder):
     def encode_patches(self, each: Sequence[Patches], stop: Stop = never, progress: PatchProgress | None = None) -> list[Rows]:
         """The rows of images that are cut into patches. One call at a time."""
         total, last = sum(len(one.places) for one in each), len(self._stages) - 1
-        grids = [grid_of(one) for one in each]
+        grids = [grid_of(one, self._stages[0].merged) for one in each]
 
         def advanced(first: float, share: float) -> Callable[[int], None]:
             """From the patches of a graph to those of all of them."""
@@ -87,7 +92,9 @@ class ImageEncoder(MediaEncoder):
                 joined = list(read)
                 share = (1 - LAYERS) * total / sum(len(one.places) for one in joined)
                 return self.run(number, joined, stop, advanced(LAYERS, share))
-            found, grids = map(list, zip(*((self.run(number, [one], stop)[0], grid_of(one)) for one in read), strict=True))
+            found, grids = map(
+                list, zip(*((self.run(number, [one], stop)[0], grid_of(one, stage.merged)) for one in read), strict=True)
+            )
         return found
 
     def _arranged(self, tiles: images.Tiles, found: Sequence[Rows], size: Sequence[int]) -> list[RowsOfGrid | RowsOfLines]:
@@ -157,7 +164,10 @@ def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend:
         for number, graph in enumerate(map(optimise_encoder, graphs)):
             if number:
                 n = graphs[number - 1].nodes[graphs[number - 1].outputs["rows"]].n
-                each = [of_rows(stages[number], np.zeros((len(one.outputs), n), np.float32), grid_of(one)) for one in each]
+                each = [
+                    of_rows(stages[number], np.zeros((len(one.outputs), n), np.float32), grid_of(one, stages[number - 1].merged))
+                    for one in each
+                ]
             layout = layout_of(graph, *largest_step(each))
             need = (backend or find("cpu")).need(graph, gguf, layout, BackendOptions("f32", threads))
             weights, work = weights + need.weights, max(work, need.kv + need.work)  # which the next graph takes again

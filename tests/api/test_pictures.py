@@ -200,6 +200,18 @@ def test_sizes_of_pictures_in_the_corner_of_a_canvas() -> None:
     assert (canvas[:23, :38] == 200).all() and not canvas[23:].any() and not canvas[:, 38:].any()
 
 
+@pytest.mark.parametrize(
+    ("merge", "size", "wanted"),
+    [(4, (300, 1000), [(224, 840), *[(448, 448)] * 3]), (4, (100, 90), [(448, 448)]), (2, (100, 90), [(476, 420)])],
+)
+def test_sizes_of_slices_whose_patches_are_merged(merge: int, size: tuple[int, int], wanted: list[tuple[int, int]]) -> None:
+    """As transformers' image_processing_minicpmv4_6.py has them."""
+    half = (0.5, 0.5, 0.5)
+    spec = ImageSpec(14, merge, half, half, "bicubic", "slices", size=448, most_tiles=9, overview_first=True)
+    found = images.tiles(np.zeros((*size, 3), np.uint8), spec).images
+    assert [image.shape[:2] for image in found] == wanted
+
+
 def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
     """As transformers' image_processing_janus.py does it."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "janus_pro")) as gguf:

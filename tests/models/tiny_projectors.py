@@ -269,6 +269,15 @@ def _resampler() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 8, "image_size": 64, "projection_dim": 0}, shapes
 
 
+def _minicpmv4_6() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | _norm("v.post_ln", N) | _norm("v.vit_merger.ln1", N) | _norm("v.vit_merger.ds_ln", 4 * N)
+    for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+        shapes |= _linear(f"v.vit_merger.{name}", N, N)
+    shapes |= _linear("v.vit_merger.ds_ffn_up", 4 * FF, 4 * N) | _linear("v.vit_merger.ds_ffn_down", N, 4 * FF)
+    shapes |= _norm("mm.input_norm", 4 * N) | _linear("mm.up", 4 * N, 4 * N) | _linear("mm.down", OUT, 4 * N)
+    return {"patch_size": 8, "image_size": 64, "projector.scale_factor": 4, "wa_layer_indexes": [0]}, shapes
+
+
 def _exaone4_5() -> tuple[dict[str, Any], Shapes]:
     keys, shapes = _qwen25vl()
     for block in (f"v.blk.{layer}" for layer in range(LAYERS)):
@@ -327,6 +336,7 @@ KINDS = {
     "paddleocr": _paddleocr,
     "kimivl": _kimivl,
     "kimik25": _kimik25,
+    "minicpmv4_6": _minicpmv4_6,
     "hunyuanvl": _hunyuanvl,
     "qwen3vl_merger": _qwen3vl,
     "idefics3": _idefics3,

@@ -25,6 +25,7 @@ class BlockOptions(TypedDict, total=False):
 
     rotation: RopeSpec | None
     windowed: Collection[int]
+    first: int
     n_layers: int | None
     after: AfterLayer | None
     scale: float | None
@@ -91,6 +92,7 @@ def blocks(
     *,
     rotation: RopeSpec | None = None,
     windowed: Collection[int] = (),
+    first: int = 0,
     n_layers: int | None = None,
     after: AfterLayer | None = None,
     scale: float | None = None,
@@ -100,16 +102,16 @@ def blocks(
 ) -> Value:
     """Pre-norm blocks of attention both ways and feed-forward. `windowed`: layers whose patches see their window only.
 
-    `n_layers`: fewer than the file has. `after`: called with each layer's number and its output. `scale`: of scores, else that of
-    the heads' length. `values_normed`: values are divided by their root mean square. `gelu`: what files that say `use_gelu` mean.
-    `gate_limit`: see `gated`.
+    `first`, `n_layers`: the first layer, and how many come before the end, where that is not all. `after`: called with each layer's
+    number and its output. `scale`: of scores, else that of the heads' length. `values_normed`: values are divided by their root
+    mean square. `gelu`: what files that say `use_gelu` mean. `gate_limit`: see `gated`.
     """
     heads, own, dim = keys.n_heads, keys.n_kv_heads, keys.head_dim
     act = gelu if keys.activation == "gelu" else keys.activation
     ln2 = "ln2" if f"{keys.prefix}.blk.0.ln2.weight" in g.tensors else "attn_post_norm"  # of Llama 4 in files of late converters
-    for layer in range(keys.n_layers if n_layers is None else n_layers):
+    for layer in range(first, keys.n_layers if n_layers is None else n_layers):
         block = f"{keys.prefix}.blk.{layer}"
-        q, k, v = _projected(g, keys, block, norm(g, kind, x, f"{block}.ln1", keys.eps))
+        q, k, v = projected(g, keys, block, norm(g, kind, x, f"{block}.ln1", keys.eps))
         q = _of_heads(g, keys, kind, q, f"{block}.attn_q_norm", heads)
         k = _of_heads(g, keys, kind, k, f"{block}.attn_k_norm", own)
         if rotation is not None:
@@ -148,7 +150,8 @@ def _of_heads(g: Builder, keys: EncoderKeys, kind: Norm, x: Value, name: str, he
     return norm(g, kind, x, name, keys.eps) if shape == (g.n(x),) else rms_norm(g, x, name, keys.eps, heads)
 
 
-def _projected(g: Builder, keys: EncoderKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
+def projected(g: Builder, keys: EncoderKeys, block: str, x: Value) -> tuple[Value, Value, Value]:
+    """Queries, keys and values."""
     n, own = keys.n_heads * keys.head_dim, keys.n_kv_heads * keys.head_dim
     if f"{block}.attn_qkv.weight" in g.tensors:
         qkv = matmul(g, x, f"{block}.attn_qkv", n + 2 * own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from edgellm.arch.vision._blocks import encoded, patches
 from edgellm.arch.vision._keys import VisionKeys
@@ -36,17 +37,20 @@ def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) 
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    first_form = keys.minicpmv_version == FIRST_FORM
+    return replace(sliced(keys, 1, first_form=keys.minicpmv_version == FIRST_FORM), queries=keys.queries)
+
+
+def sliced(keys: VisionKeys, merge: int, *, first_form: bool) -> ImageSpec:
+    """An overview and slices, in the texts of MiniCPM-V 2.5 or those of later ones."""
     return ImageSpec(
         patch=keys.patch,
-        merge=1,
+        merge=merge,
         mean=keys.colours("image_mean"),
         std=keys.colours("image_std"),
         resample="bicubic",
         layout="slices",
-        size=keys.square(1),
+        size=keys.square(merge),
         most_tiles=MOST_SLICES,
-        queries=keys.queries,
         overview_first=True,
         number="" if first_form else "<image_id>{number}</image_id>",
         begin="<image>",
