@@ -372,7 +372,50 @@ def deepseekocr(folder: Path) -> None:
     expect(folder, [(128, 128), (80, 80)], HALF, rows)
 
 
+def deepseekocr2(folder: Path) -> None:
+    """DeepSeek-OCR 2 as transformers has it, with tables of queries for the smaller grids here."""
+    from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2VisionEncoder, DeepseekOcr2VisionEncoderConfig
+
+    n, out, layers = 64, 48, 3
+    config = DeepseekOcr2VisionEncoderConfig(
+        hidden_size=n, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6}, rms_norm_eps=1e-6,
+    )  # fmt: skip
+    model, last = DeepseekOcr2VisionEncoder(config).eval().float(), torch.nn.Linear(n, out)
+    tables = {256: torch.nn.Embedding(16, n), 144: torch.nn.Embedding(9, n)}
+    for module in (model, last, *tables.values()):
+        randomise(module)
+    file = File(
+        folder, "deepseekocr2", HALF, image_size=1024, patch_size=16, embedding_length=n, feed_forward_length=96,
+        block_count=layers, attention__head_count=4, attention__head_count_kv=2, projection_dim=out, eps=1e-6, **SAM_KEYS,
+    )  # fmt: skip
+    tower = sam(file, n)
+    for number, layer in enumerate(model.layers):
+        block = f"v.blk.{number}"
+        parts = {f"attn_{name}": getattr(layer.self_attn, f"{name}_proj") for name in "qkv"}
+        parts |= {"attn_out": layer.self_attn.o_proj, "ln1": layer.input_layernorm, "ln2": layer.post_attention_layernorm}
+        for name, module in (
+            parts | {f"ffn_{name}": getattr(layer.mlp, f"{name}_proj") for name in ("gate", "up", "down")}
+        ).items():
+            file.add(f"{block}.{name}", module)
+    file.add("v.post_ln", model.norm)
+    file.add("mm.model.fc", last)
+    file.put("v.resample_query_1024.weight", tables[256].weight)
+    file.put("v.resample_query_768.weight", tables[144].weight)
+    file.put("v.view_seperator", torch.randn(1, out))
+    file.close()
+
+    def rows(x: Any) -> Any:
+        seen = tower(x[None]).last_hidden_state.flatten(2).transpose(1, 2)
+        queries = tables[256 if seen.shape[1] == 16 else 144].weight[None]
+        found = model(torch.cat([seen, queries], dim=1), num_patches=seen.shape[1]).last_hidden_state
+        return last(found[0, seen.shape[1] :])
+
+    expect(folder, [(128, 128), (96, 96)], HALF, rows)
+
+
 DIRECT = {
+    "deepseekocr2": deepseekocr2,
     "deepseekocr": deepseekocr,
     "kimivl": kimivl,
     "kimik25": functools.partial(kimivl, kind="kimik25"),

@@ -29,6 +29,7 @@ class Stage:
     order: str = "ctf"  # of a row's values: channels, frames, bins, the last one fastest
     layers: bool = False  # rows see each other: those of a window are one step
     merged: int = 1  # rows that become one of those that leave the graph
+    queries: bool = False  # zeros for as many queries, each of which sees the rows before it, follow the rows of an image
     class_row: bool = False  # zeros for a class token follow the rows of an image
     depth: str = ""  # names a convolution of each channel for itself, whose results are read in place of what its taps lie on
 

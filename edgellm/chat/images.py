@@ -287,7 +287,8 @@ def _framed_overview(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> 
     (height, width), size, most = pixels.shape[:2], spec.tile_size, spec.most_tiles
     if most_rows is not None:
         across, across_tile = (-(-each // spec.side_multiple) for each in (spec.size, size))
-        most = min(most, max(most_rows - across * (across + 1) - 1, 0) // (across_tile * (across_tile + 1)))
+        rest = most_rows - across * (across + bool(spec.newline)) - 1
+        most = min(most, max(rest, 0) // (across_tile * (across_tile + bool(spec.newline))))
     overview = np.empty((spec.size, spec.size, 3), np.uint8)
     overview[:] = spec.padding
     tall, wide = (max(round(each / max(height, width) * spec.size), 1) for each in (height, width))

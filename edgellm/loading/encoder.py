@@ -254,7 +254,7 @@ def _spans(image: Patches, start: int, memory: MemoryClass) -> npt.NDArray[np.in
     n = len(image.places)
     spans = np.zeros((n, 4), np.int32)
     spans[:, 0] = start + np.arange(n)
-    spans[:, 2], spans[:, 3] = start, n - image.queries
+    spans[:, 2], spans[:, 3] = start, np.maximum(n - image.queries - image.ordered, np.arange(1, n + 1) if image.ordered else 0)
     if memory.causal:
         spans[:, 3] = np.minimum(np.arange(n) + 1, memory.window)
         spans[:, 2] = start + np.arange(n) + 1 - spans[:, 3]

@@ -36,12 +36,15 @@ def of_rows(stage: Stage, rows: Rows, grid: tuple[int, int]) -> Patches:
     places, n = np.stack([each.ravel() for each in np.indices((down, across))], axis=1), down * across
     if stage.class_row:
         values, places = np.pad(values, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)), constant_values=-1)
-    grids = np.broadcast_to(np.array([down, across]), (len(places), 2))
-    outputs, side = np.arange(0, n, stage.merged), math.isqrt(stage.merged)
+    if stage.queries:
+        numbers = np.stack([np.full(n, -1), -1 - np.arange(n)], axis=1)
+        values, places = np.pad(values, ((0, n), (0, 0))), np.concatenate([places, numbers])
+    grids, first = np.broadcast_to(np.array([down, across]), (len(places), 2)), n if stage.queries else 0
+    outputs, side = np.arange(first, first + n, stage.merged), math.isqrt(stage.merged)
     if side > 1:  # squares lie beside each other
         order = np.arange(n).reshape(down // side, side, across // side, side).swapaxes(1, 2).ravel()
         values, places = values[order], places[order]
-    return Patches(values, places, grids, np.zeros(len(places), np.int64), outputs)
+    return Patches(values, places, grids, np.zeros(len(places), np.int64), outputs, ordered=first)
 
 
 class ImageEncoder(MediaEncoder):
@@ -104,9 +107,10 @@ class ImageEncoder(MediaEncoder):
         spec, side = self.spec, self.spec.side_multiple
         if spec.separator:
             *cut, overview = found
-            lined = [self._lined(cut, tiles.rows)] if cut else []
-            whole = np.concatenate([self._lined([overview], 1).rows, self._row(spec.separator)])
-            return [*lined, RowsOfGrid(whole, (1, len(whole)))]
+            if spec.newline:
+                cut, overview = [self._lined(cut, tiles.rows).rows] if cut else [], self._lined([overview], 1).rows
+            whole = np.concatenate([overview, self._row(spec.separator)])
+            return [RowsOfGrid(rows, (1, len(rows))) for rows in (*cut, whole)]
         if spec.newline and tiles.rows:
             n = spec.size // side
             return [RowsOfGrid(found[0], (n, n)), self._lined(found[1:], tiles.rows, size)]

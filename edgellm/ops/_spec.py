@@ -51,6 +51,7 @@ class Patches:
     windows: Positions  # (T,): the window that it belongs to; those of a window follow each other
     outputs: Positions  # (R,): the first of the patches that become each row that leaves the encoder
     queries: int = 0  # of the rows at the end, which no row sees; their places are (-1, -1 - number)
+    ordered: int = 0  # of the rows at the end, which see those before them and which none of those sees; of the same places
 
     def part(self, first: int, end: int) -> Patches:
         """Those of some rows."""

@@ -150,6 +150,8 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
         seen &= distance < reach if spec.causal else abs(distance) <= spec.window // 2
     if run.patches is not None and run.patches.queries:
         seen[:, -run.patches.queries :] = False
+    if run.patches is not None and run.patches.ordered:
+        seen[:, -run.patches.ordered :] &= distance[:, -run.patches.ordered :] >= 0
     if run.given is not None and run.given.images is not None:
         images = run.given.images
         seen |= (images[:, None] == images[None, :]) & (images >= 0)

@@ -89,6 +89,38 @@ def query_embed(g: Builder, table: str, rows: int, n: int) -> Value:
     return g.emit("grid_embed", (), n, (table,), rows=rows, resize="waves", class_at="")
 
 
+def sized_queries(g: Builder, tables: tuple[str, ...], counts: tuple[int, ...], n: int) -> Value:
+    """For queries the rows of the table, given by its full name, that has as many as their image's grid; zeros for patches."""
+    return g.emit("sized_queries", (), n, tables, counts=counts)
+
+
+def query_rows(patches: Patches, counts: Sequence[int], *tables: Array) -> Array:
+    """The rows (T, n) of `sized_queries`."""
+    rows, queries = np.zeros((len(patches.places), tables[0].shape[1]), np.float32), patches.places[:, 0] < 0
+    for count, table in zip(counts, tables, strict=True):
+        mine = queries & (patches.grids.prod(axis=1) == count)
+        rows[mine] = table[-1 - patches.places[mine, 1]]
+    return rows
+
+
+def _check_queries(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    counts = node.attrs["counts"]
+    if not isinstance(counts, tuple) or len(counts) != len(node.weights):
+        yield f"has {len(node.weights)} tables for {counts} queries"
+
+
+def _query_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    counts = node.attrs["counts"]
+    assert isinstance(counts, tuple)
+    return tuple(WeightUse(name, (n, node.n), "table", active=0.0) for name, n in zip(node.weights, counts, strict=True))
+
+
+def _queries(run: Run, node: Node) -> Array:
+    counts = node.attrs["counts"]
+    assert isinstance(counts, tuple)
+    return query_rows(_patches(run), counts, *map(run.weight, node.weights))
+
+
 @np.errstate(all="ignore")  # damaged tables give rows that are NaN, which is an error of its own
 def grid_rows(patches: Patches, resize: str, class_at: str, table: Array, *vectors: Array) -> Array:
     """The rows (T, n) of `grid_embed`. `vectors`: that of the class token, and the convolution's bias."""
@@ -263,5 +295,6 @@ OPS = (
     OpSpec("pixels", lambda run, node: _patches(run).pixels, (0,), check=_any, rows="T"),
     OpSpec("patch_conv", _conv, attrs={"channels"}, check=_check_conv, weights=_conv_weights, weight_counts=(1, 2)),
     OpSpec("grid_embed", _grid, (0,), {"rows", "resize", "class_at"}, _check_grid, _grid_weights, (1, 2, 3), rows="T"),
+    OpSpec("sized_queries", _queries, (0,), {"counts"}, _check_queries, _query_weights, (1, 2), rows="T"),
     OpSpec("merge_rows", _merge, attrs={"count", "by"}, check=_check_merge, rows="R"),
 )

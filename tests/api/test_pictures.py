@@ -327,6 +327,18 @@ def test_lines_of_deepseek_end_with_a_row_of_the_file(tmp_path: Path) -> None:
     encoder.close()
 
 
+def test_tiles_of_deepseek_2_follow_each_other(tmp_path: Path) -> None:
+    encoder = ImageEncoder(projector_file(tmp_path / "m.gguf", "deepseekocr2"), threads=1)
+    pixels = picture(75, 110)
+    tiles = images.tiles(pixels, encoder.spec)
+    assert [image.shape[0] for image in tiles.images] == [48, 48, 48, 48, 64]
+    rows = encoder.encode_patches([images.patches(image, encoder.spec) for image in tiles.images])
+    assert [len(each) for each in rows] == [9, 9, 9, 9, 16]
+    separator = encoder._weights["v.view_seperator"].array().reshape(1, -1)
+    assert np.array_equal(encoder.encode(pixels).rows, np.concatenate([*rows, separator]))
+    encoder.close()
+
+
 def _lanczos(pixels: images.Pixels, n: int, axis: int) -> images.Pixels:
     """One pass of Pillow's filter: weights of 22 bits, sums rounded to bytes."""
     values = np.moveaxis(pixels, axis, 0).astype(np.int64)

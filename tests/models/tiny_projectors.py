@@ -298,8 +298,8 @@ def _phi4() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 16, "image_min_pixels": 32 * 32, "image_max_pixels": 128 * 128}, shapes
 
 
-def _deepseekocr() -> tuple[dict[str, Any], Shapes]:
-    """Images of 16 x 16 patches, tiles of 10 x 10, which fill windows of 6 x 6 in part."""
+def _sam() -> tuple[dict[str, Any], Shapes]:
+    """Images of 16 x 16 patches, which fill windows of 6 x 6 in part."""
     n, neck, heads, side, window = 32, 16, 2, 16, 6
     shapes: Shapes = {"v.sam.patch_embd.weight": (n, 3, 4, 4), "v.sam.patch_embd.bias": (n,)}
     shapes |= {"v.sam.pos_embd.weight": (1, side, side, n), "v.sam.neck.0.weight": (neck, n, 1, 1)} | _norm("v.sam.neck.1", neck)
@@ -310,15 +310,31 @@ def _deepseekocr() -> tuple[dict[str, Any], Shapes]:
         shapes |= {f"{block}.attn.pos_{axis}.weight": (places, n // heads) for axis in "hw"}
         shapes |= _norm(f"{block}.pre_ln", n) | _norm(f"{block}.post_ln", n) | _linear(f"{block}.attn.qkv", 3 * n, n)
         shapes |= _linear(f"{block}.attn.out", n, n) | _linear(f"{block}.mlp.lin1", FF, n) | _linear(f"{block}.mlp.lin2", n, FF)
-    shapes |= {"v.sam.net_3.weight": (N, 24, 3, 3), "v.image_newline": (OUT,), "v.view_seperator": (1, OUT)}
-    shapes |= {name: shape for name, shape in _class_row(_vit(14, 16, fused=True)).items() if "patch_embd.bias" not in name}
-    shapes |= _norm("v.pre_ln", N) | _linear("mm.model.fc", OUT, 2 * N)
     keys = {"sam.embedding_length": n, "sam.block_count": LAYERS, "sam.head_count": heads, "window_size": window}
-    return keys | {"patch_size": 14, "image_size": 224, "preproc_max_tiles": 4}, shapes
+    return keys | {"preproc_max_tiles": 4}, shapes | {"v.sam.net_3.weight": (N, 24, 3, 3), "v.view_seperator": (1, OUT)}
+
+
+def _deepseekocr() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _sam()
+    shapes |= {name: shape for name, shape in _class_row(_vit(14, 16, fused=True)).items() if "patch_embd.bias" not in name}
+    shapes |= {"v.image_newline": (OUT,)} | _norm("v.pre_ln", N) | _linear("mm.model.fc", OUT, 2 * N)
+    return keys | {"patch_size": 14, "image_size": 224}, shapes
+
+
+def _deepseekocr2() -> tuple[dict[str, Any], Shapes]:
+    keys, shapes = _sam()
+    blocks = {name: shape for name, shape in _gated(14).items() if name.startswith("v.blk.")}
+    for block in (f"v.blk.{layer}" for layer in range(LAYERS)):
+        for name in "kv":
+            blocks[f"{block}.attn_{name}.weight"] = (N // 2, N)
+    shapes |= blocks | {"v.post_ln.weight": (N,)} | _linear("mm.model.fc", OUT, N)
+    shapes |= {"v.resample_query_1024.weight": (16, N), "v.resample_query_768.weight": (9, N)}
+    return keys | {"patch_size": 16, "image_size": 1024, "attention.head_count_kv": 1}, shapes
 
 
 KINDS = {
     "deepseekocr": _deepseekocr,
+    "deepseekocr2": _deepseekocr2,
     "exaone4_5": _exaone4_5,
     "ling3vl": _ling3vl,
     "phi4": _phi4,

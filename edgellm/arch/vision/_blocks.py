@@ -15,7 +15,7 @@ from edgellm.ops.rope import rope
 from edgellm.ops.vision import patch_conv, pixels
 
 Norm = Literal["layer", "rms"]
-Gelu = Literal["gelu", "gelu_erf", "gelu_quick"]
+Gelu = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 Style = Literal["neox", "norm", "axial"]
 AfterLayer = Callable[[int, Value], None]
 

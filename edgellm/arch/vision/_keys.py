@@ -21,7 +21,7 @@ MOST_SIZES, MOST_TILES = 512, 144  # numbers in a list of sizes; tiles of one of
 QUERY = "resampler.query"
 CUT_LAYERS = (23, 26)  # of CLIP's and SigLIP's large encoders without the last one
 RENAMED = {"qwen2.5o": "qwen2.5vl_merger"}  # of files whose type names an encoder of audio as well
-UNSAID = {"gemma4v": "gelu"}  # activations of files that name none, by projector type
+UNSAID = {"gemma4v": "gelu", "deepseekocr2": "silu"}  # activations of files that name none, by projector type
 EPS = {"deepseekocr": 1e-5}  # of norms, by projector types whose files have another number
 
 

@@ -18,7 +18,9 @@ from edgellm.ops.vision import features, grid_embed, merge_rows, patch_conv, pix
 EPS = 1e-6  # of its norms
 WHOLE = (2, 5, 8, 11)  # layers that see all of an image, the others windows of it
 POSITIONS, PATCHES, NECK, HALVED = (f"v.sam.{name}.weight" for name in ("pos_embd", "patch_embd", "neck.0", "net_2"))
+NEWLINE = "v.image_newline"
 SEPARATOR = "v.view_seperator"  # as makers and files spell it
+STRIDES = 4  # patches of the side of the square that becomes a row
 MOST_TILES = 256
 
 
@@ -98,7 +100,7 @@ def images(keys: VisionKeys, tile: int, most_tiles: int, newline: str = "") -> I
         std=keys.colours("image_std"),
         resample="bicubic",
         layout="framed_overview",
-        strides=4,
+        strides=STRIDES,
         size=grid(keys) * patch,
         tile_size=tile * patch,
         least_tiles=keys.integer("preproc_min_tiles", 1, most, default=2),

@@ -12,7 +12,6 @@ from edgellm.ops.dense import add, matmul
 from edgellm.ops.heads import join
 from edgellm.ops.vision import grid_embed, merge_rows
 
-NEWLINE = "v.image_newline"
 MOST_TILES = 9
 
 
@@ -20,7 +19,7 @@ def stages(keys: VisionKeys) -> tuple[Stage, ...]:
     """CLIP has SAM's rows in the place of its own patches."""
 
     def clip(g: Builder) -> None:
-        for name in ("v.patch_embd.", NEWLINE, _sam.SEPARATOR):
+        for name in ("v.patch_embd.", _sam.NEWLINE, _sam.SEPARATOR):
             g.leave_out(name)
         seen, rows = _sam.quartered(g, keys), keys.grid("v.position_embd.weight", 1)
         x = add(g, seen, grid_embed(g, "v.position_embd", rows, keys.n_embd, "smooth_bicubic", class_at="first"))
@@ -37,4 +36,4 @@ def _tile(keys: VisionKeys) -> int:
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return _sam.images(keys, _tile(keys), MOST_TILES, NEWLINE)
+    return _sam.images(keys, _tile(keys), MOST_TILES, _sam.NEWLINE)

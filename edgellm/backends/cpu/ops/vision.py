@@ -18,7 +18,7 @@ from edgellm.graph import Node
 from edgellm.ops.neighbours import distances, distances_in_time
 from edgellm.ops.places import is_inside, mark_rows, marks_width, place_rows, relative_rows
 from edgellm.ops.rope import angle_rows
-from edgellm.ops.vision import grid_rows
+from edgellm.ops.vision import grid_rows, query_rows
 
 # `which`: i32, the vector that a row is, or -1; `rows`: the address of the first vector, and bytes from one to the next.
 INJECT = Signature("x x_stride out out_stride which rows n")
@@ -42,6 +42,13 @@ def grid_embed(plan: PlanBuilder, index: int, node: Node) -> None:
     tables = [plan.weights[name].array().astype(np.float32) for name in node.weights]
     resize, class_at = cast(str, node.attrs["resize"]), cast(str, node.attrs["class_at"])
     plan.brought(index, lambda patches: grid_rows(patches, resize, class_at, *tables))
+
+
+@emitter("sized_queries")
+def sized_queries(plan: PlanBuilder, index: int, node: Node) -> None:
+    tables = [plan.weights[name].array().astype(np.float32) for name in node.weights]
+    counts = cast(tuple[int, ...], node.attrs["counts"])
+    plan.brought(index, lambda patches: query_rows(patches, counts, *tables))
 
 
 @emitter("patch_conv")

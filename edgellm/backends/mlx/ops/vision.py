@@ -15,7 +15,7 @@ from edgellm.ops._spec import Patches
 from edgellm.ops.neighbours import BACK, COUNT, NOWHERE, distances, distances_in_time
 from edgellm.ops.places import is_inside, mark_rows, marks_width, place_rows, relative_rows
 from edgellm.ops.rope import angle_rows
-from edgellm.ops.vision import grid_rows
+from edgellm.ops.vision import grid_rows, query_rows
 
 
 def _patches(inputs: Inputs) -> Patches:
@@ -33,6 +33,12 @@ def grid_embed(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) 
     table, *vectors = node.weights
     held = (weights.tables[table], *(np.array(weights.vectors[name]) for name in vectors))
     return mx.array(grid_rows(_patches(inputs), cast(str, node.attrs["resize"]), cast(str, node.attrs["class_at"]), *held))
+
+
+@op("sized_queries")
+def sized_queries(weights: MlxWeights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    counts = cast(tuple[int, ...], node.attrs["counts"])
+    return mx.array(query_rows(_patches(inputs), counts, *(weights.tables[name] for name in node.weights)))
 
 
 @op("patch_conv")
