@@ -25,6 +25,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
 MAX_NUMBER = 1e30  # of an integer that is taken as a float: float32 ends at 3e38
 MAX_HEAD = 1 << 24  # what hparams take as a head's length
+MAX_LAYERS = 1 << 12
 # Keys that are floats, and may be integers in JSON.
 FLOATS = {
     "logit_scale",
@@ -301,6 +302,8 @@ def _llama3(config: CheckpointSettings, rope: Config, file: str, turned: Any) ->
 
 def _pattern(config: Config) -> Any:
     kinds, period = config.get("layer_types"), config.get("sliding_window_pattern") or config.get("_sliding_window_pattern")
+    if kinds is None and isinstance(period, str) and period and isinstance(n := config.get("num_hidden_layers"), int):
+        kinds = [SLIDING if period[layer % len(period)] == "L" else FULL for layer in range(min(n, MAX_LAYERS))]
     return np.array([kind == SLIDING for kind in kinds]) if isinstance(kinds, list) else period
 
 

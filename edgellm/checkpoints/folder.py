@@ -142,7 +142,7 @@ class MlxFolder(GGUFFile):
         """A tensor in GGUF's form, or several that are one there."""
         family, part, (kind, whole) = self.family, part_of(ours), typed
         suffix = ours.rpartition(".")[2]
-        for piece in family.pieces.get(f"{part}.{suffix}") or family.pieces.get(part) or (WHOLE,):
+        for piece in family.pieces_of(names[0], ours) or (WHOLE,):
             name = ours.replace(part, piece.name) if piece.name else ours
             own = part_of(name)
             rows = None
@@ -150,7 +150,9 @@ class MlxFolder(GGUFFile):
                 rows = paired_rows(whole[0], self._heads[own], self.path, names[0], count_of(self.metadata, "rope.dimension_count"))
             if own.endswith("norm") and suffix == "weight" and self._from_zero(own):
                 piece = replace(piece, values=plus_one)
-            turned = own in family.transposed and len(whole) == 2 and self._file.metadata.get("format") != "mlx"
+            elif piece.keeps and family.folded_in_mlx and self._by_mlx:
+                piece = replace(piece, values=None)
+            turned = own in family.transposed and len(whole) == 2 and not self._by_mlx
             self._put(name, source_of(names, kind, whole, piece, self.config, self.path, rows=rows, turned=turned))
 
     def _put(self, name: str, source: Source) -> None:
@@ -171,14 +173,19 @@ class MlxFolder(GGUFFile):
     def _from_zero(self, part: str) -> bool:
         """True if the weights of a norm are stored less 1."""
         family = self.family
-        shifted = family.shifted_in_mlx and self._file.metadata.get("format") == "mlx"
-        return family.norms_from_zero and part not in family.kept_norms and not shifted
+        return family.norms_from_zero and part not in family.kept_norms and not (family.shifted_in_mlx and self._by_mlx)
+
+    @property
+    def _by_mlx(self) -> bool:
+        """True if mlx_lm or mlx_vlm wrote the tensors."""
+        return self._file.metadata.get("format") == "mlx"
 
     def _type(self, name: str, shape: tuple[int, ...]) -> tuple[GGMLType, tuple[int, ...]]:
         """The tensor's type, and its shape in values."""
         info = self._file.tensors[name]
         if info.dtype in ("F32", "F16", "BF16", "MXFP4"):
-            return TYPES_BY_NAME[info.dtype], shape
+            convolution = len(shape) == 3 and shape[-1] == 1  # of one channel: MLX has its dimension last
+            return TYPES_BY_NAME[info.dtype], (shape[0], 1, shape[1]) if convolution else shape
         return type_of(self._file, name, self._quantisation, self.path)
 
     @property
@@ -283,7 +290,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         quantisation = settings_of(config)
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is not an object; download the folder again", file=folder, field="quantization")
-        file = wrap(file, config) if wrap is not None else grouped(file, config, lambda name: _is_rearranged(family, name))
+        by_mlx = file.metadata.get("format") == "mlx"
+        file = wrap(file, config) if wrap is not None else grouped(file, config, lambda name: _is_rearranged(family, name, by_mlx))
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))
         made = {**divisors, **asked(family.made, config, folder), **dense_layers(folder)}
@@ -301,12 +309,11 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         raise
 
 
-def _is_rearranged(family: Family, name: str) -> bool:
+def _is_rearranged(family: Family, name: str, by_mlx: bool) -> bool:
     """True if GGUF has more than the rows of a tensor in another order or in pieces, which packed rows do not allow."""
-    part = part_of(family.name(name))
     return any(
-        piece.values or piece.columns or piece.shape or piece.turned
-        for piece in family.pieces.get(f"{part}.weight") or family.pieces.get(part) or ()
+        (piece.values and not (by_mlx and family.folded_in_mlx)) or piece.columns or piece.shape or piece.turned
+        for piece in family.pieces_of(name, family.name(name))
     )
 
 

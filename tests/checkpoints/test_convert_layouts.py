@@ -12,6 +12,7 @@ from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, tensors_of, write_chec
 
 import edgellm
 from edgellm.checkpoints.config import find_family, metadata_of
+from edgellm.checkpoints.folder import open_mlx_folder
 from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.tools.convert import convert
@@ -391,3 +392,80 @@ def test_mimo_as_the_hub_names_its_settings() -> None:
     assert found[0] == found[1]
     with pytest.raises(Unsupported, match="swa_head_dim"):
         find_family(hub | {"swa_head_dim": 16}, "")
+
+
+def as_mlx_lm_saves(kind: str, name: str, array: Any) -> dict[str, Any]:
+    """A tensor of the hub as mlx_lm writes it, under its names: convolutions with the channel last, experts in one."""
+    if name.endswith("conv1d.weight"):
+        name, array = name.replace("_conv1d.", "_conv.conv.") if kind == "kimi_linear" else name, array.swapaxes(1, 2)
+    elif kind == "qwen3_5_text" and "norm" in name and "linear_attn" not in name:
+        array = array + np.float32(1.0)
+    elif kind == "gemma4_text" and ".experts." in name:
+        parts = {"down": array} if "down" in name else {"gate": array[:, :24], "up": array[:, 24:]}
+        return {f"{name.partition('.experts.')[0]}.experts.switch_glu.{part}_proj.weight": each for part, each in parts.items()}
+    elif kind == "rwkv7" and "g_norm" in name:
+        array = array.reshape(2, 16)
+    elif kind == "falcon_h1" and array.ndim == 2:
+        mixer = np.repeat(np.float32([0.35, 0.25, 0.17, 0.5, 0.4]), (64, 64, 32, 32, 8))[:, None] * np.float32(1.2)
+        factors = {"embed_tokens": 5.6, "lm_head": 0.04, "o_proj": 0.9, "out_proj": 0.7, "gate_proj": 0.9, "down_proj": 0.6}
+        array = array * (np.float32(factors.get(name.split(".")[-2], 1.0)) if ".in_proj" not in name else mixer)
+    return {name.replace("block_sparse_moe", "mlp").replace("gate.e_score", "e_score"): array}
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "falcon_h1", "kimi_linear", "gemma4_text", "rwkv7", "mamba", "lfm2"])
+def test_the_same_tensors_from_the_hub_and_from_mlx_lm(tmp_path: Path, kind: str) -> None:
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    own = {"key_multiplier": 1.0, "attention_in_multiplier": 1.0} if kind == "falcon_h1" else {}
+    tensors, saved = tensors_of(kind), dict[str, Any]()
+    for name, array in tensors.items():
+        saved |= as_mlx_lm_saves(kind, name, array)
+    for layer in range(1, 4) if kind == "kimi_linear" else ():
+        place = f"model.layers.{layer}.mlp"
+        for number, part in ((1, "gate"), (2, "down"), (3, "up")):
+            each = [saved.pop(f"{place}.experts.{expert}.w{number}.weight") for expert in range(4)]
+            saved[f"{place}.switch_mlp.{part}_proj.weight"] = np.stack(each)
+    hub = write_checkpoint(tmp_path / "hub", kind, **own)
+    mlx = write_checkpoint(tmp_path / "mlx", kind, **own)
+    (mlx / "model.safetensors").unlink()
+    mx.save_safetensors(
+        str(mlx / "model.safetensors"), {name: mx.array(array) for name, array in saved.items()}, metadata={"format": "mlx"}
+    )
+    with open_mlx_folder(hub) as wanted, open_mlx_folder(mlx) as found:
+        halves = {name for name in wanted.tensors if "gate_up_exps" in name}
+        assert wanted.tensors.keys() - halves <= found.tensors.keys()
+        for name in wanted.tensors.keys() - halves:
+            assert found.tensors[name].shape == wanted.tensors[name].shape, name
+            a, b = (folder.raw(name).view(np.float32) for folder in (wanted, found))
+            assert np.allclose(a, b, rtol=1e-6, atol=0), name
+        for name in halves:
+            a, *b = (found.raw(name.replace("gate_up", part)).reshape(4, -1) for part in ("gate", "up"))
+            assert np.array_equal(np.concatenate([a, *b], axis=1).reshape(-1), wanted.raw(name)), name
+
+
+def test_experts_that_mlx_has_stacked_keep_their_groups(tmp_path: Path) -> None:
+    """Matrices as wide as the model are never taken for those that the hub stores the other way round."""
+    mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    sizes = {"hidden_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 1}
+    folder = write_checkpoint(tmp_path / "mlx", "qwen3_moe", tensors={}, **sizes, model_type="qwen3_vl_moe_text", num_experts=4)
+    (folder / "model.safetensors").unlink()
+    parts = mx.quantize(mx.random.normal((4, 64, 64)), group_size=32, bits=4)
+    place = f"{BLOCK}.mlp.switch_mlp.down_proj"
+    tensors = {f"{place}.{end}": part for end, part in zip(("weight", "scales", "biases"), parts, strict=True)}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": 32, "bits": 4}}))
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
+    with open_mlx_folder(folder) as found:
+        assert found.tensors["blk.0.ffn_down_exps.weight"].type.name == "MLX affine 4/32"
+        assert np.array_equal(found.raw("blk.0.ffn_down_exps.weight"), np.array(parts[0]).reshape(-1).view(np.uint8))
+
+
+def test_exaone_4_names_its_layers_by_letters() -> None:
+    config = config_of("exaone4") | {
+        "layer_types": None,
+        "sliding_window": 8,
+        "sliding_window_pattern": "LLG",
+        "num_hidden_layers": 4,
+    }
+    family, checked = find_family(config, "")
+    found = metadata_of(checked, family, "")["exaone4.attention.sliding_window_pattern"]
+    assert found.tolist() == [True, True, False, True]

@@ -20,7 +20,7 @@ PREFIX = re.compile(
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
-STACKED = re.compile(r".+\.(?:switch_mlp|experts)\.(gate|up|down)_proj")  # the matrices of all experts in MLX's folders
+STACKED = re.compile(r".+\.(?:switch_mlp|switch_glu|experts)\.(gate|up|down)_proj")  # the matrices of all experts in MLX's folders
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in BERT's first files
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 # Angles, which are computed; eyes and ears; layers that draft tokens.
@@ -77,7 +77,8 @@ class Family:
 
     `activations`: what config.json may name; another one would need another graph. `paired_rows`: GGUF orders the rows of queries
     and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1, but those of `kept_norms`;
-    MLX's files too, unless `shifted_in_mlx`. `slides`: whether `sliding_window` holds. `turns_part`: whether a part of each
+    MLX's files too, unless `shifted_in_mlx`. `folded_in_mlx`: matrices of MLX's files
+    have been multiplied by their factors. `slides`: whether `sliding_window` holds. `turns_part`: whether a part of each
     head may be rotated alone. `transposed`: matrices that PyTorch's
     checkpoints store as (columns, rows). `skipped`: tensors that the language model does not need (a regular expression).
     `instead`: the model type whose family a configuration belongs to, "" for this one.
@@ -104,6 +105,7 @@ class Family:
     norms_from_zero: bool = False
     kept_norms: Set[str] = frozenset()
     shifted_in_mlx: bool = False
+    folded_in_mlx: bool = False
     slides: bool = False
     turns_part: bool = False
     transposed: Set[str] = frozenset()
@@ -151,6 +153,13 @@ class Family:
         if ours is None:
             return tensor, None
         return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", place
+
+    def pieces_of(self, tensor: str, ours: str) -> tuple[Slice, ...]:
+        """The pieces that GGUF makes of a tensor, () for the tensor itself: always of experts that MLX has stacked."""
+        if STACKED.fullmatch(tensor.rpartition(".")[0]):
+            return ()
+        part = part_of(ours)
+        return self.pieces.get(f"{part}.{ours.rpartition('.')[2]}") or self.pieces.get(part) or ()
 
     def value(self, tensor: str) -> tuple[str, int] | None:
         """The key that a tensor of one number is a value of, and for which layer."""

@@ -21,7 +21,7 @@ KIMI = (
     | MIXTRAL
     | {f"block_sparse_moe.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}
     | {f"block_sparse_moe.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
-    | {f"self_attn.{part}_conv1d": f"ssm_conv1d_{part}" for part in "qkv"}
+    | {f"self_attn.{part}_{name}": f"ssm_conv1d_{part}" for part in "qkv" for name in ("conv1d", "conv.conv")}
     | {f"self_attn.{name}_proj": f"ssm_{name}" for name in ("f_a", "f_b", "g_a", "g_b")}
     | {"self_attn.b_proj": "ssm_beta", "self_attn.o_norm": "ssm_norm"}
 )
@@ -29,6 +29,7 @@ KIMI_NAMES = {
     "self_attn.A_log": "ssm_a",
     "self_attn.dt_bias": "ssm_dt.bias",
     "block_sparse_moe.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.e_score_correction_bias": "exp_probs_b.bias",  # of MLX
 }
 
 

@@ -306,6 +306,7 @@ FAMILIES = (
         bare=inside("mamba", STATES) | {"pre_ff_layernorm.weight": "ffn_norm"},
         refuses=tied_factors,
         only=NO_BIASES,
+        folded_in_mlx=True,
     ),
     Family(
         "granitehybrid",

@@ -108,7 +108,7 @@ def other_graph(config: Config) -> str:
 MIXED = {f"{place}.x_{part}": ("time_mix_lerp_fused.weight", i) for place in PLACES for i, part in enumerate(MIXES)}
 PIECES = (
     {"time_mix_lerp_fused": (Slice(shape=side_by_side),), "channel_mix_lerp_k": FLAT}
-    | {f"time_mix_{part}": FLAT for part in VECTORS}
+    | {f"time_mix_{part}": FLAT for part in (*VECTORS, "ln")}
     | {f"turned_{part}{i}": (Slice(f"time_mix_{part}{i}", turned=True),) for part in RANKS for i in (1, 2)}
 )
 
