@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends import find
-from edgellm.backends.base import Backend, BackendOptions, Executable, Idle, Segment, StepBatch, StepStopped, never
+from edgellm.backends.base import Backend, BackendNeed, BackendOptions, Executable, Idle, Segment, StepBatch, StepStopped, never
 from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import Stop, Watch
 from edgellm.errors import EdgeError, ModelClosed, NumericError
@@ -101,6 +101,10 @@ class EncoderGraph:
                 executable.release_buffers()
         return found
 
+    def need(self, backend: Backend, gguf: GGUFFile, each: Sequence[Patches]) -> BackendNeed:
+        """The memory for these images or parts of a clip. Raises Unsupported."""
+        return backend.need(self._graph, gguf, layout_of(self._graph, *largest_step(each)), self._options)
+
     def close(self) -> None:
         if self.executable is not None:
             self.executable.close()
@@ -157,7 +161,7 @@ class MediaEncoder:
     def __init__(self, gguf: GGUFFile, graphs: Sequence[Graph], threads: int | None) -> None:
         """`gguf`: open, and closed with the encoder. `graphs`: one after the other; rows of the last go to the model."""
         self.path, self.file_bytes = str(gguf.path), gguf.nbytes
-        self._weights = WeightStore(gguf)
+        self.gguf, self._weights = gguf, WeightStore(gguf)
         self.graphs = [EncoderGraph(graph, self._weights, BackendOptions("f32", threads)) for graph in graphs]
         self.n_out = self.graphs[-1].width
         self.backend = find("cpu")  # which computes the graphs

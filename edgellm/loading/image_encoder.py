@@ -10,15 +10,12 @@ import numpy as np
 
 from edgellm.arch.vision import Stage, load_encoder
 from edgellm.arch.vision import find as find_encoder
-from edgellm.backends import find
-from edgellm.backends.base import Backend, BackendOptions, never
+from edgellm.backends.base import never
 from edgellm.chat import images
-from edgellm.checkpoints.opening import open_model
 from edgellm.engine.prompts import UNWATCHED, PatchProgress, Stop, Watch
 from edgellm.errors import ImageError
-from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfGrid, RowsOfLines, largest_step, layout_of, opened
+from edgellm.loading.encoder import Encoded, MediaEncoder, Piece, Rows, RowsOfGrid, RowsOfLines, opened
 from edgellm.ops._spec import Patches
-from edgellm.passes import optimise_encoder
 
 LAYERS = 0.8  # the first graph's share of the work where an encoder has several, about
 
@@ -154,25 +151,3 @@ class ImageEncoder(MediaEncoder):
 
     def _read(self, name: str) -> Rows:
         return self._weights[name].array().astype(np.float32)
-
-
-def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend: Backend | None = None) -> int:
-    """Bytes of a projector and of its work for a picture of 1024 x 768 on a back end, the CPU where none is given.
-
-    Raises the FormatErrors, BackendError.
-    """
-    with open_model(path) as gguf:
-        _, stages, graphs, spec = load_encoder(gguf)
-        tiles = images.tiles(np.zeros((768, 1024, 3), np.uint8), spec)
-        each, weights, work = [images.patches(image, spec) for image in tiles.images], 0, 0
-        for number, graph in enumerate(map(optimise_encoder, graphs)):
-            if number:
-                n = graphs[number - 1].nodes[graphs[number - 1].outputs["rows"]].n
-                each = [
-                    of_rows(stages[number], np.zeros((len(one.outputs), n), np.float32), grid_of(one, stages[number - 1].merged))
-                    for one in each
-                ]
-            layout = layout_of(graph, *largest_step(each))
-            need = (backend or find("cpu")).need(graph, gguf, layout, BackendOptions("f32", threads))
-            weights, work = weights + need.weights, max(work, need.kv + need.work)  # which the next graph takes again
-        return weights + work

@@ -186,13 +186,13 @@ def _setup(gguf: GGUFFile, options: LoadOptions, encoders: Encoders, context: in
 
 
 def _of_encoders(encoders: Encoders, threads: int | None, backend: Backend) -> int:
-    """Bytes of the projector files, and of the work for a picture, on a back end."""
-    if encoders.image is None:
-        return encoders.file_bytes
-    from edgellm.loading.image_encoder import memory_of
+    """Bytes of the projector files, and of the work for a picture or a clip, on a back end."""
+    sizes = {encoder.path: encoder.file_bytes for encoder in encoders.all}
+    if not sizes:
+        return 0
+    from edgellm.loading.encoder_memory import memory_of
 
-    image = encoders.image
-    return max(memory_of(image.path, threads, backend), image.file_bytes) + encoders.file_bytes - image.file_bytes
+    return sum(max(memory_of(path, threads, backend), n) for path, n in sizes.items())
 
 
 def _prepare(gguf: GGUFFile, options: LoadOptions, setup: Setup, encoders: Encoders, notes: str, opened: ExitStack) -> LoadedModel:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_server import LocalHub, cut, ignore_range, status
+from tiny_hearing import hearing, hearing_file
 from tiny_models import QUANTS, tiny_model
 from tiny_projectors import OUT, projector_file
 
@@ -38,6 +39,7 @@ from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
 from edgellm.loading import context as contexts
 from edgellm.loading import estimate
+from edgellm.loading.encoder_memory import memory_of
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
 from edgellm.synthetic_weights import ProbeWeights, SyntheticWeights
@@ -387,6 +389,18 @@ def test_the_projector_of_a_model_is_counted(tmp_path: Path, capsys: pytest.Capt
         remote, more = open_remote("hf:o/r", hub)
         with remote, open_gguf(path) as local:
             assert remote.tensors == local.tensors and more == projector.stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["qwen2a", "lfm2a", "gemma4ua", "qwen2.5o"])
+def test_the_work_of_an_audio_encoder_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    """For a clip of half a minute."""
+    path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0", n_embd=OUT, tokenizer="bpe")
+    projector = hearing_file(tmp_path / "mmproj.gguf", kind)
+    assert app.run(["fit", str(path), "--json", "--no-timing"]) == 0
+    found = json.loads(capsys.readouterr().out)["projector"]
+    assert found == memory_of(projector) > projector.stat().st_size + (1 << 16)
+    with hearing(tmp_path, kind) as model:
+        assert model._loaded.encoders.file_bytes == projector.stat().st_size < found
 
 
 def test_a_header_comes_by_range_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.errors import ImageError, ModelClosed, OptionError
 from edgellm.loading import estimate
-from edgellm.loading.image_encoder import ImageEncoder, Watch, memory_of
+from edgellm.loading.encoder_memory import memory_of
+from edgellm.loading.image_encoder import ImageEncoder, Watch
 
 
 def picture(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint8]:

@@ -164,7 +164,7 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
 
 
 def _open(name: str, threads: int | None) -> tuple[GGUFFile, bool, int]:
-    """The model, or its header on the hub; whether it is on this machine; and the bytes of memory that images take beside it."""
+    """The model, or its header on the hub; whether it is on this machine; and the bytes of memory that its projector takes."""
     from edgellm.catalogue import resolve
     from edgellm.catalogue.names import entry_of
     from edgellm.checkpoints.opening import open_model
@@ -198,13 +198,7 @@ def _projector_bytes(gguf: GGUFFile, threads: int | None) -> int:
         path = find_projector(Path(gguf.path), Keys(gguf).n_embd, None)
         if path is None:
             return 0
-        from edgellm.arch._projector import media_of
-        from edgellm.checkpoints.opening import open_model
-
-        with open_model(path) as projector:
-            if not media_of(projector)[0]:
-                return projector.nbytes
-        from edgellm.loading.image_encoder import memory_of
+        from edgellm.loading.encoder_memory import memory_of
 
         return memory_of(path, threads)
     except FormatError:
@@ -235,7 +229,7 @@ def _model_page(facts: Facts) -> str:
     from edgellm.cli.terminal.table import table, wrapped
 
     where = "on this machine" if facts["here"] else "not fetched yet"
-    images = f", with {size(facts['projector'])} for images" if facts["projector"] else ""
+    images = f", with {size(facts['projector'])} for its projector" if facts["projector"] else ""
     lines = [wrapped(clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}{images}"))]
     if facts["memory"]:
         types = list(dict.fromkeys(row["kv_type"] for row in facts["memory"]))

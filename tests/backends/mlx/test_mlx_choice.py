@@ -15,7 +15,7 @@ from edgellm.backends.base import BackendNeed
 from edgellm.backends.mlx import device, groups
 from edgellm.loading import backend_choice
 from edgellm.loading.backend_choice import by_size
-from edgellm.loading.image_encoder import memory_of
+from edgellm.loading.encoder_memory import memory_of
 
 
 def a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
