@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any  # Any: options of the library
 
 from starlette.requests import Request
 
-from edgellm import Generation
+from edgellm import Generation, Model
 from edgellm.server.models import Loaded
+
+PROMPTING = ("tools", "think", "template_options")  # options of `chat` that change the prompt
 
 
 @dataclass(slots=True)
@@ -48,3 +52,9 @@ def note(request: Request, loaded: Loaded, *answers: Generation) -> None:
     notes.evicted = sum(each.evicted_tokens for each in stats)
     notes.decoding = sum(each.generation_seconds for each in stats)
     notes.stop = answers[-1].stop_reason
+
+
+async def prompt_tokens(model: Model, messages: Sequence[Any], options: Mapping[str, Any]) -> int:
+    """Tokens of the prompt that `chat` makes of these messages with its `options`. Errors as there."""
+    prompting = {name: options[name] for name in PROMPTING if name in options}
+    return len(await asyncio.to_thread(model.chat_prompt, messages, **prompting))

@@ -22,7 +22,7 @@ from edgellm.server.mcp import McpTools
 from edgellm.server.metrics import Metrics
 from edgellm.server.models import Models
 from edgellm.server.problems import Problem, problem_of
-from edgellm.server.routing import Endpoint, Routes
+from edgellm.server.routing import Endpoint, Routes, path_of
 from edgellm.server.settings import Settings
 
 log = logging.getLogger("edgellm.server")
@@ -83,7 +83,9 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """A path or method that no route has."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     message = "this server has no such path" if status == 404 else "this path does not take the method"
-    return respond(request.scope, Problem(status, f"{message}.", code="not_found" if status == 404 else "method_not_allowed"))
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    code = "not_found" if status == 404 else "method_not_allowed"
+    return respond(request.scope, Problem(status, f"{message}.", code=code, headers=headers))
 
 
 def _identity(scope: Scope) -> list[tuple[bytes, bytes]]:
@@ -102,6 +104,7 @@ class Logged:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = {**scope, "path": path_of(scope["path"])}
         since, status, notes = time.monotonic(), 0, Notes()
 
         async def sending(message: Message) -> None:

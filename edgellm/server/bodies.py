@@ -19,9 +19,15 @@ class ClientGone(Exception):
 
 
 async def read(request: Request, kind: type[Body]) -> Body:
-    """The body as a `kind`. Raises Problem: too long, no JSON, or of another shape; ClientGone."""
+    """The body as a `kind`, in which null stands for a field that is left out.
+
+    Raises Problem: too long, no JSON, or of another shape; ClientGone.
+    """
+    found = parse(await RECEIVING.bytes(request))
+    if isinstance(found, dict):
+        found = {name: value for name, value in found.items() if value is not None}
     try:
-        return kind.model_validate(parse(await RECEIVING.bytes(request)))
+        return kind.model_validate(found)
     except ValidationError as error:
         raise first_fault(error, "the body") from error
 

@@ -8,7 +8,7 @@ from email.parser import BytesHeaderParser
 from edgellm.server.problems import Problem
 
 MULTIPART = "multipart/form-data"
-TAKES_FORMS = ("/v1/audio/transcriptions", "/audio/transcriptions")  # paths
+TAKES_FORMS = ("/v1/audio/transcriptions",)  # paths
 MOST_FIELDS = 64
 MOST_FIELD_HEAD = 4096  # bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any  # Any: JSON
 
 from edgellm import Model
@@ -54,9 +55,21 @@ def _checked(part: Part, where: str) -> Part:
         return picture(url.get("url") if isinstance(url, dict) else url, where)
     if kind == "input_audio":
         return clip(part.get("input_audio"), where)
-    raise Problem(
-        400, f"{where} has a part of the type {str(kind)[:40]!r}, which is not supported; give text, image_url or input_audio."
-    )
+    if kind in ("file", "input_file"):
+        return _file(part.get("file", part), where)
+    raise Problem(400, f"{where} has a part of the type {str(kind)[:40]!r}, which is not supported; give text, images or audio.")
+
+
+def _file(file: object, where: str) -> Part:
+    """The text of a file of its bytes in base64, under its name. Raises Problem for other files, and for names of stored ones."""
+    name, data = (file.get("filename"), file.get("file_data")) if isinstance(file, dict) else (None, None)
+    try:
+        text = base64.b64decode(str(data or "").rpartition(",")[2], validate=True).decode()
+    except ValueError:
+        text = ""
+    if not text or "\0" in text:
+        raise Problem(400, f"{where}: this server reads files as plain text in UTF-8; give that text in base64, as file_data.")
+    return text_part(f"{name}\n{text}" if isinstance(name, str) and name else text)
 
 
 def joined(parts: list[str | Part]) -> Content:

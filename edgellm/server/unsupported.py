@@ -13,7 +13,7 @@ SENTENCES = (  # by the beginning of the path; the first that fits
     ("/v1/audio/translations", "translations are not supported; use /v1/audio/transcriptions with a prompt that asks for one."),
     ("/v1/fim/", "fill-in-the-middle of Mistral is not supported; use /v1/completions with prompt and suffix, or /infill."),
     ("/v2/chat", "chats of Cohere are not supported; use /v1/chat/completions, /v1/messages or /api/chat."),
-    ("/v1/realtime", "audio is not supported; this server reads and writes text."),
+    ("/v1/realtime", "realtime sessions are not supported; send clips in messages, or to /v1/audio/transcriptions."),
     ("/v1/images/", "images are not made here; models that see take them in messages."),
     ("/v1/videos", "videos are not supported; this server writes text."),
     ("/v1/moderations", "moderation is not supported; ask a model with a response_format."),

@@ -36,6 +36,8 @@ def script(conversation: str) -> str | list[str]:
         return f"Result: {asked[5:].partition('<|im_end|>')[0]}"
     if "person" in asked:
         return [PERSON, PERSON.replace(",", ", ").replace(":", ": ")]
+    if "think" in asked:
+        return f"<think>\nHm.\n</think>\n\n{HELLO}"
     if "weather" in asked:
         return CALL
     if "earlier" in asked:
@@ -82,6 +84,36 @@ class Clients:
     def block(self, **block: Any) -> Any:
         return self.message([block, {"type": "text", "text": "?"}]).content[0].text
 
+    def counted(self, **options: Any) -> int:
+        messages: Any = user("Hi")
+        return self.a.messages.count_tokens(model="toy", messages=messages, **options).input_tokens
+
+    def read(self, **options: Any) -> int:
+        """Tokens of the prompt as it was read, cached or not."""
+        usage = self.a.messages.create(model="toy", max_tokens=2000, messages=user("Hi"), **options).usage  # type: ignore[arg-type]
+        return usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+    def logged(self) -> Any:
+        asked: Any = {**ASKED, "max_output_tokens": 2, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        whole = self.o.responses.create(**asked).output[0].content[0].logprobs  # type: ignore[union-attr]
+        events = list(self.o.responses.create(**asked, stream=True))
+        parts = [each for event in events if event.type == "response.output_text.delta" for each in event.logprobs]
+        assert [each.token for each in whole] == [each.token for each in parts] and len(whole) == 2
+        return [len(whole[0].top_logprobs), len(events[-1].response.output[0].content[0].logprobs), len(parts[0].top_logprobs)]
+
+    def parts(self) -> Any:
+        """Each part is added before its first delta, and done after its last."""
+        added, done = list[str](), list[str]()
+        for event in self.o.responses.create(model="toy", input="think", stream=True):
+            if event.type == "response.content_part.added":
+                added.append(event.part.type)
+            elif event.type == "response.content_part.done":
+                done.append(event.part.type)
+            elif event.type.endswith("_text.delta"):
+                assert event.type == f"response.{added[-1]}.delta" and len(done) == len(added) - 1
+        assert done == added
+        return added
+
     def continued(self) -> Any:
         begun: list[Any] = [*user("Hi"), {"role": "assistant", "content": "Hello,"}]
         return self.a.messages.create(model="toy", max_tokens=100, messages=begun).content[0].text  # type: ignore[union-attr]
@@ -113,6 +145,10 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
         yield Clients(server)
 
 
+FLAT: Any = {"type": "function", "name": "weather", "strict": True, "parameters": SCHEMA}
+ASKED: Any = {"model": "toy", "input": "Hello"}
+BLOCK, WEB = {"name": "weather", "input_schema": SCHEMA}, {"type": "web_search_20250305", "name": "web_search"}
+THINKING = {"type": "enabled", "budget_tokens": 1024}
 ANN = Person(name="Ann", age=30)
 CACHED = {"type": "ephemeral"}
 DOCUMENT = {"type": "document", "title": "Grass", "source": {"type": "text", "media_type": "text/plain", "data": "green"}}
@@ -157,7 +193,15 @@ WORKS: dict[str, tuple[Callable[[Clients], Any], Any]] = {
     "responses.parse": (lambda c: c.o.responses.parse(model="toy", input="person", text_format=Person).output_parsed, ANN),
     "responses.stream": (Clients.responded, ANN),
     "responses in the background": (lambda c: c.o.responses.retrieve(c.respond(background=True).id).status, "completed"),
-    "responses.input_tokens": (lambda c: c.o.responses.input_tokens.count(model="toy", input="Hi").input_tokens > 5, True),
+    "responses.input_tokens": (
+        lambda c: (
+            c.o.responses.input_tokens.count(**ASKED, tools=[FLAT], tool_choice="required").input_tokens
+            == c.o.responses.create(**ASKED, tools=[FLAT]).usage.input_tokens
+        ),
+        True,
+    ),
+    "responses with logprobs": (Clients.logged, [2, 2, 2]),
+    "responses with reasoning, as the JavaScript client reads it": (Clients.parts, ["reasoning_text", "output_text"]),
     "messages.create": (lambda c: c.message().content[0].text, HELLO),
     "messages.stream": (Clients.message_stream, (HELLO, "end_turn")),
     "messages.parse": (
@@ -166,7 +210,14 @@ WORKS: dict[str, tuple[Callable[[Clients], Any], Any]] = {
     ),
     "beta.messages.tool_runner": (Clients.with_tools, "Result: rain in Rome"),
     "messages.create of a prefix": (Clients.continued, " friend."),
-    "messages.count_tokens": (lambda c: c.a.messages.count_tokens(model="toy", messages=user()).input_tokens > 5, True),  # type: ignore[arg-type]
+    "messages.count_tokens": (
+        lambda c: c.counted(tools=[BLOCK, WEB], thinking=THINKING) == c.read(tools=[BLOCK], thinking=THINKING) > c.counted() > 5,
+        True,
+    ),
+    "messages with a tool of Anthropic's servers chosen": (
+        lambda c: c.message(tools=[BLOCK, WEB], tool_choice={"type": "tool", "name": "web_search"}).content[0].text,
+        HELLO,
+    ),
     "messages with a document": (lambda c: c.block(**DOCUMENT), HELLO),
     "messages with search results": (
         lambda c: c.block(type="search_result", source="s", title="t", content=[{"type": "text", "text": "x"}]),
@@ -205,6 +256,10 @@ WORKS: dict[str, tuple[Callable[[Clients], Any], Any]] = {
     "ollama.show": (lambda c: "completion" in (c.l.show("toy").capabilities or ()), True),
     "ollama.list": (lambda c: c.l.list().models[0].model, "toy"),
     "ollama.copy": (lambda c: (c.l.copy("toy", "other").status, c.l.chat("other", user()).message.content), ("success", HELLO)),
+    "ollama unloads what isn't loaded": (
+        lambda c: (c.l.chat("guide", [], keep_alive=0).done_reason, [each.model for each in c.l.ps().models]),
+        ("unload", ["toy"]),
+    ),
     "ollama unloads": (lambda c: (c.l.generate("toy", "", keep_alive=0).done_reason, list(c.l.ps().models)), ("unload", [])),
 }
 

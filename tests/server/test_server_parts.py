@@ -66,12 +66,7 @@ def test_pictures_in_base64() -> None:
 
 
 def test_other_parts_are_refused() -> None:
-    for part in (
-        {"type": "image", "image": "/etc/passwd"},
-        {"type": "audio"},
-        {"type": "file", "file": {"file_id": "x"}},
-        {"text": "x"},
-    ):
+    for part in ({"type": "image", "image": "/etc/passwd"}, {"type": "audio"}, {"text": "x"}):
         body = ChatBody.model_validate({"messages": [{"role": "user", "content": [part]}]})
         with pytest.raises(Problem, match="type"):
             _ = body.conversation

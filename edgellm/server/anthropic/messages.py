@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import Any  # Any: JSON
 
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import CallDelta, Event, Stats
-from edgellm.server.answers import defaults, note
+from edgellm.server.answers import defaults, note, prompt_tokens
 from edgellm.server.anthropic.requests import CountBody, MessagesBody
 from edgellm.server.anthropic.shapes import SIGNATURE, call_id, contents, ending, event, failed, usage
 from edgellm.server.bodies import read
@@ -36,10 +35,8 @@ class Messages:
 
         async def counted() -> Response:
             async with self._models.use(body.model) as loaded:
-                options = body.prompting(loaded.model)
-                options.pop("think_budget", None)
-                ids = await asyncio.to_thread(loaded.model.chat_prompt, readable(body.conversation, loaded.model), **options)
-                return JSONResponse({"input_tokens": len(ids)})
+                messages, options = readable(body.conversation, loaded.model), body.prompting(loaded.model)
+                return JSONResponse({"input_tokens": await prompt_tokens(loaded.model, messages, options)})
 
         return await unless_gone(request.receive, counted())
 

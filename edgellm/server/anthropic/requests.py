@@ -55,19 +55,16 @@ class CountBody(BaseModel):
     def prompting(self, model: Model) -> dict[str, Any]:
         """Options of `chat` that change the prompt."""
         options: dict[str, Any] = {}
-        choice = self.tool_choice or {}
-        tools = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.get("name"),
-                    "description": tool.get("description") or "",
-                    "parameters": tool["input_schema"],
-                },
-            }
-            for tool in self.tools or ()
-            if isinstance(tool.get("input_schema"), dict)  # others are carried out by Anthropic's own servers
-        ]
+        choice, tools, others = self.tool_choice or {}, list[dict[str, Any]](), list[Any]()
+        for tool in self.tools or ():
+            name, schema = tool.get("name"), tool.get("input_schema")
+            if isinstance(schema, dict):
+                function = {"name": name, "description": tool.get("description") or "", "parameters": schema}
+                tools.append({"type": "function", "function": function})
+            else:  # Anthropic's own servers run these tools
+                others.append(name)
+        if choice.get("name") in others:
+            choice = {}
         if tools and choice.get("type") != "none":
             wanted = {"any": "required", "tool": {"name": choice.get("name")}}.get(str(choice.get("type")))
             options |= {"tools": tools, "tool_choice": wanted, "parallel_tool_calls": not choice.get("disable_parallel_tool_use")}

@@ -81,11 +81,13 @@ class OllamaAnswers:
         return await self._answer(request, body, begin, _response)
 
     async def _load(self, body: GeneratingBody, shape: Shape) -> Response:
-        async with self._models.use(body.wanted, body.kept) as loaded:
-            done = "unload" if body.kept == 0 else "load"
-            return JSONResponse(
-                {"model": loaded.name, "created_at": moment(), **shape("", "", []), "done": True, "done_reason": done}
-            )
+        """Load the model, or unload it where it is loaded."""
+        offered, done = await self._models.find(body.wanted), "unload" if body.kept == 0 else "load"
+        if done == "load" or offered.source in self._models.loaded:
+            async with self._models.use(body.wanted, body.kept):
+                pass
+        ends = {"done": True, "done_reason": done}
+        return JSONResponse({"model": offered.name, "created_at": moment(), **shape("", "", []), **ends})
 
     async def _answer(self, request: Request, body: GeneratingBody, begin: Begin, shape: Shape) -> Response:
         lines = self._lines(request, body, begin, shape)

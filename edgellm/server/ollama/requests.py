@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any  # Any: JSON
+from typing import Annotated, Any  # Any: JSON
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from edgellm import Model
 from edgellm.server.parts import Content, joined, picture_of_base64
@@ -122,7 +122,7 @@ class GeneratingBody(Asked):
 
 class Function(BaseModel, extra="allow"):
     name: str
-    arguments: dict[str, Any] | str = {}
+    arguments: Annotated[dict[str, Any] | str, BeforeValidator(lambda given: {} if given is None else given)] = {}
 
 
 class OllamaCall(BaseModel, extra="allow"):

@@ -20,16 +20,14 @@ def routes(models: Models, settings: Settings) -> Routes:
     listing, chat, embeddings = Listing(models), Chat(models, settings), Embeddings(models)
     completions = Completions(models, settings)
     rerank, transcriptions = Rerank(models), Transcriptions(models, settings)
-    found: Routes = [("POST", "/v2/rerank", rerank.answer)]  # Cohere's
-    for base in ("/v1", ""):  # as llama-server, which clients ask without /v1 too
-        found += [
-            ("GET", f"{base}/models", listing.all),
-            ("GET", f"{base}/models/{{name:path}}", listing.one),
-            ("POST", f"{base}/chat/completions", chat.answer),
-            ("POST", f"{base}/completions", completions.answer),
-            ("POST", f"{base}/embeddings", embeddings.answer),
-            ("POST", f"{base}/audio/transcriptions", transcriptions.answer),
-            ("POST", f"{base}/rerank", rerank.answer),
-            ("POST", f"{base}/reranking", rerank.answer),
-        ]
-    return found
+    return [
+        ("GET", "/v1/models", listing.all),
+        ("GET", "/v1/models/{name:path}", listing.one),
+        ("POST", "/v1/chat/completions", chat.answer),
+        ("POST", "/v1/completions", completions.answer),
+        ("POST", "/v1/embeddings", embeddings.answer),
+        ("POST", "/v1/audio/transcriptions", transcriptions.answer),
+        ("POST", "/v1/rerank", rerank.answer),
+        ("POST", "/v1/reranking", rerank.answer),
+        ("POST", "/v2/rerank", rerank.answer),  # Cohere's
+    ]

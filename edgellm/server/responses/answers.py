@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any  # Any: JSON
 
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from edgellm import Generation
-from edgellm.server.answers import defaults, note
+from edgellm.server.answers import defaults, note, prompt_tokens
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.openai import problem_body
@@ -44,10 +43,8 @@ class Responses:
 
         async def counted() -> Response:
             async with self._models.use(body.model) as loaded:
-                ids = await asyncio.to_thread(
-                    loaded.model.chat_prompt, readable(messages, loaded.model), **body.prompting(loaded.model)
-                )
-                return JSONResponse({"object": "response.input_tokens", "input_tokens": len(ids)})
+                tokens = await prompt_tokens(loaded.model, readable(messages, loaded.model), body.prompting(loaded.model))
+                return JSONResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
         return await unless_gone(request.receive, counted())
 
@@ -84,7 +81,7 @@ class Responses:
         async with self._models.use(body.model) as loaded:
             answer = await loaded.model.achat(readable(body.messages(items), loaded.model), **self._options(request, loaded, body))
             note(request, loaded, answer)
-            response = _finished(_begun(body, loaded.name), answer, items_of(answer))
+            response = _finished(_begun(body, loaded.name), answer, items_of(loaded.model, answer))
             self._keep(body, response, items)
             return JSONResponse(response)
 
@@ -97,7 +94,7 @@ class Responses:
             answer = await loaded.model.achat(
                 readable(body.messages(given), loaded.model), stream=True, **self._options(request, loaded, body)
             )
-            response, items, begun = _begun(body, loaded.name), StreamItems(), False
+            response, items, begun = _begun(body, loaded.name), StreamItems(loaded.model), False
             async for event in pinged(answer):
                 if not begun:
                     begun = True
@@ -121,7 +118,7 @@ class Responses:
 
 def _failed(body: ResponsesBody, problem: Problem) -> bytes:
     """The end of a stream that failed: some clients look for the first event, others for the second."""
-    items, error = StreamItems(1 << 20), problem_body(problem)["error"]
+    items, error = StreamItems(None, 1 << 20), problem_body(problem)["error"]
     error["code"] = error["code"] or "server_error"
     flat = {"code": error["code"], "message": problem.message, "param": None}
     response = {**_begun(body, body.model or ""), "status": "failed", "error": {"code": error["code"], "message": problem.message}}

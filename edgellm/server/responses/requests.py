@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 
 from edgellm import Model
 from edgellm.server.openai.requests import tools_of
-from edgellm.server.parts import Content, checked
+from edgellm.server.parts import Content, checked, joined
 from edgellm.server.problems import Problem
 
 Item = dict[str, Any]
+LOGPROBS = "message.output_text.logprobs"  # what `include` may ask for
 
 
 class ReasoningAsked(BaseModel):
@@ -46,6 +47,8 @@ class ResponsesBody(BaseModel):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     store: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
     metadata: dict[str, Any] | None = None
     user: str | None = None
 
@@ -88,6 +91,8 @@ class ResponsesBody(BaseModel):
     def options(self, model: Model, default: int | None) -> dict[str, Any]:
         """Options of `chat`. Raises Problem."""
         options = self.prompting(model)
+        if self.top_logprobs is not None or LOGPROBS in (self.include or ()):
+            options["logprobs"] = self.top_logprobs or 0
         limit = self.max_output_tokens if self.max_output_tokens is not None else default
         if limit is not None:
             options["max_tokens"] = limit
@@ -106,7 +111,7 @@ class ResponsesBody(BaseModel):
 
 def _add(found: list[dict[str, Any]], item: Item, where: str) -> None:
     """One more item; calls and reasoning belong to the message of the assistant before them."""
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     if kind == "message":
         role = item.get("role")
         if not isinstance(role, str):
@@ -145,22 +150,10 @@ def _assistant(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _content(content: object, where: str) -> Content:
-    """A message's text, or its parts where pictures are among them. Raises Problem."""
-    parts = content if isinstance(content, list) else []
-    if not any(isinstance(part, dict) and part.get("type") == "input_image" for part in parts):
-        return _text(content, where)
-    return checked([part for part in parts if isinstance(part, dict)], where) or ""
-
-
-def _text(content: object, where: str) -> str:
-    """The text of an item: a text, or parts. Raises Problem for images and files."""
-    if isinstance(content, str):
-        return content
-    texts = list[str]()
-    for part in content if isinstance(content, list) else ():
-        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise Problem(400, f"{where}: a part of the type {str(kind)[:40]!r} is not supported; give text or images.")
-        texts.append(text)
-    return "\n".join(texts)
+    """A message's text, or its parts where pictures or clips are among them. Raises Problem."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    if not all(isinstance(part, dict) for part in content):
+        raise Problem(400, f"{where}: the content is neither a text nor a list of parts.", code="invalid_value")
+    parts: list[Any] = list(checked(content, where) or ())
+    return joined([part["text"] if part["type"] == "text" else part for part in parts])
