@@ -12,6 +12,7 @@ Layout = Literal[
     "area",
     "patch_budget",
     "canvas",
+    "smaller_by_steps",
     "square",
     "padded_square",
     "framed_square",
@@ -34,6 +35,7 @@ class ImageSpec:
     "area": the same, as large as `most_rows` allow.
     "patch_budget", "canvas": never enlarged, unless it is too small, with black right of it and below up to multiples. Either the
     patches are limited that it fills itself, and no side is longer than `longest_edge`, or the rows of it all.
+    "smaller_by_steps": the largest of 50 steps of the picture's size, rounded up to multiples, that `most_rows` allow.
     "square", "padded_square": one of `size` x `size`; the picture is stretched, or has `padding` beside it.
     "framed_square": the picture is resized into one of `size` x `size`, and has `padding` beside it.
     "longest_edge": one image, no side of which is longer than `longest_edge`, and sides rounded up to multiples.
@@ -64,6 +66,7 @@ class ImageSpec:
     least_tiles: int = 1
     most_tiles: int = 1
     padding: tuple[int, int, int] = (0, 0, 0)
+    channels_last: bool = False  # the colours of a pixel lie beside each other in a patch
     first_merge: int = 0  # patches of the side of what becomes one row halfway, and sees itself as a window; 0: there is no halfway
     window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
     filled_windows: bool = False  # with rows that are no patches, where the image ends within a window

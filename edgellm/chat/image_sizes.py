@@ -7,6 +7,7 @@ import math
 from edgellm.image_spec import ImageSpec
 
 Size = tuple[int, int]  # height and width
+STEPS = 50  # of 2 %
 
 
 def dynamic_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> Size:
@@ -21,6 +22,17 @@ def dynamic_size(height: int, width: int, spec: ImageSpec, most_rows: int | None
     elif tall * wide < least * side * side:
         factor = math.sqrt(least * side * side / (height * width))
         tall, wide = (math.ceil(each * factor / side) * side for each in (height, width))
+    return tall, wide
+
+
+def stepped_size(height: int, width: int, spec: ImageSpec, most_rows: int | None = None) -> Size:
+    """Youtu-VL (llama.cpp, which has it from the makers' processor): rounded up, 2 % smaller until it is small enough."""
+    side, most = spec.side_multiple, spec.most_rows if most_rows is None else most_rows
+    tall = wide = side
+    for step in range(STEPS, 0, -1):
+        tall, wide = (max(math.ceil(each * step / STEPS / side), 1) * side for each in (height, width))
+        if tall * wide <= most * side * side:
+            break
     return tall, wide
 
 

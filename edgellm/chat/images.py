@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.chat.image_sizes import area_size, canvas_sizes, dynamic_size, longest_edge_size, patch_budget_sizes
+from edgellm.chat.image_sizes import area_size, canvas_sizes, dynamic_size, longest_edge_size, patch_budget_sizes, stepped_size
 from edgellm.chat.media import bytes_of_medium
 from edgellm.errors import BackendError, ImageError, OptionError
 from edgellm.image_spec import ImageSpec
@@ -153,6 +153,8 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
     height, width = pixels.shape[:2]
     if spec.layout == "dynamic":
         return Tiles((resized(pixels, dynamic_size(height, width, spec, most_rows), spec),))
+    if spec.layout == "smaller_by_steps":
+        return Tiles((resized(pixels, stepped_size(height, width, spec, most_rows), spec),))
     if spec.layout == "area":
         return Tiles((resized(pixels, area_size(height, width, spec, most_rows), spec),))
     if spec.layout in ("patch_budget", "canvas"):
@@ -408,7 +410,7 @@ def patches(image: Pixels, spec: ImageSpec) -> Patches:
     image = image[: n_rows * merge * patch, : n_columns * merge * patch]  # of sides that patches do not fill, as a convolution
     pixels = (image.astype(np.float32) / np.float32(255) - np.array(spec.mean, np.float32)) / np.array(spec.std, np.float32)
     grid = (n_rows * merge, n_columns * merge)
-    by_patch = pixels.reshape(grid[0], patch, grid[1], patch, 3).transpose(0, 2, 4, 1, 3)
+    by_patch = pixels.reshape(grid[0], patch, grid[1], patch, 3).transpose(0, 2, *((1, 3, 4) if spec.channels_last else (4, 1, 3)))
     own = (rows < grid[0]) & (columns < grid[1])
     by_patch = by_patch[np.where(own, rows, 0), np.where(own, columns, 0)]
     by_patch[~own] = 0

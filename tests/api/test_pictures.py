@@ -212,6 +212,15 @@ def test_sizes_of_slices_whose_patches_are_merged(merge: int, size: tuple[int, i
     assert [image.shape[:2] for image in found] == wanted
 
 
+def test_sizes_that_become_smaller_by_steps() -> None:
+    """As llama.cpp computes them for Youtu-VL, with 64 rows at most."""
+    half = (0.5, 0.5, 0.5)
+    spec = ImageSpec(16, 2, half, half, "bilinear", "smaller_by_steps", most_rows=64)
+    sizes = {(33, 100): (64, 128), (256, 256): (256, 256), (257, 256): (256, 256), (1000, 500): (320, 160), (10, 2000): (32, 2016)}
+    assert {size: image_sizes.stepped_size(*size, spec) for size in sizes} == sizes
+    assert image_sizes.stepped_size(10, 2000, spec, 2) == (32, 64)
+
+
 def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
     """As transformers' image_processing_janus.py does it."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "janus_pro")) as gguf:

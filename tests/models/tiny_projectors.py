@@ -278,6 +278,12 @@ def _minicpmv4_6() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 8, "image_size": 64, "projector.scale_factor": 4, "wa_layer_indexes": [0]}, shapes
 
 
+def _youtuvl() -> tuple[dict[str, Any], Shapes]:
+    shapes = {name: shape for name, shape in _vit(14, 1).items() if "position" not in name} | {"v.patch_embd.weight": (N, 588)}
+    shapes |= _norm("v.post_ln", N) | {"mm.input_norm.weight": (N,)} | _linear("mm.0", 4 * N, 4 * N) | _linear("mm.2", OUT, 4 * N)
+    return {"patch_size": 14, "window_size": 56, "wa_layer_indexes": [1]}, shapes
+
+
 def _exaone4_5() -> tuple[dict[str, Any], Shapes]:
     keys, shapes = _qwen25vl()
     for block in (f"v.blk.{layer}" for layer in range(LAYERS)):
@@ -352,6 +358,7 @@ KINDS = {
     "paddleocr": _paddleocr,
     "kimivl": _kimivl,
     "kimik25": _kimik25,
+    "youtuvl": _youtuvl,
     "minicpmv4_6": _minicpmv4_6,
     "hunyuanvl": _hunyuanvl,
     "qwen3vl_merger": _qwen3vl,
