@@ -189,6 +189,11 @@ def test_projector_types_that_are_not_supported_are_named(tmp_path: Path) -> Non
         ("idefics3", {"projector__scale_factor": 3}),
         ("qwen3vl_merger", {"is_deepstack_layers": [True]}),
         ("qwen3vl_merger", {"attention__head_count": 16}),
+        ("deepseekocr", {"sam__head_count": 5}),
+        ("deepseekocr", {"sam__block_count": 0}),
+        ("deepseekocr", {"window_size": None}),
+        ("deepseekocr", {"preproc_min_tiles": 5}),
+        ("deepseekocr2", {"attention__head_count": 32}),
     ],
 )
 def test_keys_that_cannot_be(tmp_path: Path, kind: str, keys: dict[str, Any]) -> None:
