@@ -21,6 +21,7 @@ Layout = Literal[
     "closest_grid_tiles",
     "nearest_ratio_tiles",
     "fitting_tiles",
+    "windows",
     "listed_sizes",
     "framed_overview",
 ]
@@ -45,6 +46,7 @@ class ImageSpec:
     "slices": of about as many pixels as `size` x `size`, or an overview, then equal parts of the picture made larger.
     "listed_sizes": an overview, then tiles of the one of `sizes` that shows most of the picture, which has `padding` beside it.
     "framed_overview": tiles of the nearest grid, then the framed square, which is alone where a tile would hold the picture.
+    "windows": square windows of the picture, each made `tile_size` x `tile_size`, then an overview.
     "fitting_tiles": the grid of tiles that needs the least change of size, with black beside the picture, then an overview.
     """
 
@@ -87,6 +89,7 @@ class ImageSpec:
     ] = ()  # names of tensors before an image, after each of its lines, and after it: see `row` of its encoder
     line_end: str = ""  # after each line of an image's rows but the last
     tile_end: str = ""  # between two tiles of a row
+    last_tile_end: str = ""  # instead of `row_end` after the last row
     row_end: str = ""  # after the last tile of a row
     overview: str = ""  # before the rows of the overview
     alone: str = ""  # before the rows of a picture that is not cut

@@ -414,7 +414,44 @@ def deepseekocr2(folder: Path) -> None:
     expect(folder, [(128, 128), (96, 96)], HALF, rows)
 
 
+def step3vl(folder: Path) -> None:
+    """Step 3.7's encoder, with pairs of neighbours and fused products as its checkpoints have them."""
+    from transformers.models.step3p7.modeling_step3p7 import Step3p7VisionConfig, Step3p7VisionModel
+
+    n, heads, layers, out, patch = 64, 2, 3, 48, 14
+    config = Step3p7VisionConfig(
+        hidden_size=n, num_attention_heads=heads, num_hidden_layers=layers, image_size=112, patch_size=patch, mlp_ratio=1.5,
+        rope_parameters={"rope_type": "axial", "rope_theta": 10000.0},
+    )  # fmt: skip
+    model, projection = Step3p7VisionModel(config).eval().float(), torch.nn.Linear(4 * n, out, bias=False)
+    for module in (model, projection):
+        randomise(module)
+    file = File(
+        folder, "step3vl", CLIP, use_gelu=False, image_size=112, patch_size=patch, embedding_length=n, feed_forward_length=96,
+        block_count=layers, attention__head_count=heads, projection_dim=out, projector__scale_factor=4,
+    )  # fmt: skip
+    file.add("v.patch_embd", model.embeddings.patch_embedding)
+    file.add("v.position_embd", model.embeddings.position_embedding)
+    file.add("v.pre_ln", model.pre_layernorm)
+    for number, layer in enumerate(model.layers):
+        block, attention = f"v.blk.{number}", layer.self_attn
+        for name in "qkv":
+            file.add(f"{block}.attn_{name}", getattr(attention, f"{name}_proj"), heads * (name != "v"))
+        file.add(f"{block}.attn_out", attention.out_proj)
+        file.add(f"{block}.ln1", layer.layernorm_before)
+        file.add(f"{block}.ln2", layer.layernorm_after)
+        file.add(f"{block}.ffn_up", layer.mlp.fc1)
+        file.add(f"{block}.ffn_down", layer.mlp.fc2)
+        file.put(f"{block}.ls1.weight", layer.lambda_1)
+        file.put(f"{block}.ls2.weight", layer.lambda_2)
+    for name, module in {"mm.0": model.downsampler1, "mm.1": model.downsampler2, "mm.model.fc": projection}.items():
+        file.add(name, module)
+    file.close()
+    expect(folder, sizes_of(4 * patch), CLIP, lambda x: projection(model(x[None]).last_hidden_state)[0])
+
+
 DIRECT = {
+    "step3vl": step3vl,
     "deepseekocr2": deepseekocr2,
     "deepseekocr": deepseekocr,
     "kimivl": kimivl,

@@ -178,6 +178,7 @@ def tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None = None) -> Tile
         "closest_grid_tiles": _closest_grid_tiles,
         "nearest_ratio_tiles": _nearest_ratio_tiles,
         "fitting_tiles": _fitting_tiles,
+        "windows": _windows,
         "framed_overview": _framed_overview,
         "longest_edge_tiles": _longest_edge_tiles,
     }
@@ -392,6 +393,38 @@ def _fitting_tiles(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Ti
     return Tiles((*_cut(large, size), resized(pixels, (size, size), spec)), rows, columns)
 
 
+THIN, SLENDER, LONG, MORE = 32, 4, 1.5, 0.2  # pixels of a strip; ratios of sides; the share of a window that makes one more
+
+
+def _windows(pixels: Pixels, spec: ImageSpec, most_rows: int | None) -> Tiles:
+    """Step 3.7 (transformers, image_processing_step3p7.py). No windows where `most_rows` don't allow all that it would have."""
+    height, width = pixels.shape[:2]
+    if min(height, width) < THIN and max(height, width) > SLENDER * min(height, width):
+        side = max(height, width)
+        pixels = np.pad(pixels, ((0, side - height), (0, side - width), (0, 0)))
+        height = width = side
+    if (longest := max(height, width)) > spec.longest_edge:
+        height, width = (int(each * (spec.longest_edge / longest)) for each in (height, width))
+    overview = resized(resized(pixels, (height, width), spec), (spec.size, spec.size), spec)
+    short, long = sorted((height, width))
+    window = min(short, spec.tile_size) if long > SLENDER * short else spec.tile_size
+    if long <= spec.size:
+        window = short if long > LONG * short else 0
+    if not window:
+        return Tiles((overview,))
+    tall, wide = (
+        window * (each // window + (each % window > MORE * window)) if each >= window else each for each in (height, width)
+    )
+    rows, columns = max(tall // window, 1), max(wide // window, 1)
+    each = [n // spec.side_multiple for n in (spec.size, spec.tile_size)]
+    if most_rows is not None and each[0] ** 2 + rows * columns * each[1] ** 2 > most_rows:
+        return Tiles((overview,))
+    large = resized(pixels, (tall, wide), spec)
+    cut = [large[y : y + window, x : x + window] for y in range(0, tall, window) for x in range(0, wide, window)]
+    tiles = [resized(tile, (spec.tile_size, spec.tile_size), spec) for tile in cut]
+    return Tiles((*tiles, overview), rows, columns)
+
+
 # --- patches ----------------------------------------------------------------------------------------------------------
 def patches(image: Pixels, spec: ImageSpec) -> Patches:
     """The patches of one image, those that become one row beside each other, and windows one after the other. The place of a row
@@ -444,6 +477,7 @@ def texts(tiles: Tiles, spec: ImageSpec) -> Iterator[str]:
         for column in range(1, tiles.columns + 1):
             yield before + spec.tile.format(row=row, column=column)
             before = spec.tile_end if column < tiles.columns else spec.row_end
+    before = spec.last_tile_end if tiles.rows and spec.last_tile_end else before
     if spec.overview_first:
         yield spec.end if tiles.rows else before
         return

@@ -221,6 +221,20 @@ def test_sizes_that_become_smaller_by_steps() -> None:
     assert image_sizes.stepped_size(10, 2000, spec, 2) == (32, 64)
 
 
+def test_windows_of_a_picture() -> None:
+    """Columns and rows as transformers' image_processing_step3p7.py plans them, and the texts between."""
+    half = (0.5, 0.5, 0.5)
+    spec = ImageSpec(14, 1, half, half, "bilinear", "windows", strides=4, size=728, tile_size=504, longest_edge=3024, tile="<",
+                     tile_end=">", row_end=">\n", last_tile_end=">", overview="o", alone="o", end=".")  # fmt: skip
+    for size, grid in {(100, 700): (1, 7), (728, 728): (0, 0), (729, 700): (2, 2), (20, 300): (0, 0), (500, 4000): (1, 8)}.items():
+        tiles = images.tiles(np.zeros((*size, 3), np.uint8), spec)
+        assert (tiles.rows, tiles.columns, len(tiles.images)) == (*grid, grid[0] * grid[1] + 1), size
+        assert [image.shape[0] for image in tiles.images] == [504] * (grid[0] * grid[1]) + [728]
+    four = images.tiles(np.zeros((1010, 1010, 3), np.uint8), spec)
+    assert list(images.texts(four, spec)) == ["<", "><", ">\n<", "><", ">o", "."]
+    assert not images.tiles(np.zeros((1010, 1010, 3), np.uint8), spec, 300).rows
+
+
 def test_a_framed_picture_is_resized_first(tmp_path: Path) -> None:
     """As transformers' image_processing_janus.py does it."""
     with open_gguf(projector_file(tmp_path / "m.gguf", "janus_pro")) as gguf:

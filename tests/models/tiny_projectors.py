@@ -284,6 +284,14 @@ def _youtuvl() -> tuple[dict[str, Any], Shapes]:
     return {"patch_size": 14, "window_size": 56, "wa_layer_indexes": [1]}, shapes
 
 
+def _step3vl() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64, fused=True) | _norm("v.pre_ln", N) | {"mm.model.fc.weight": (OUT, 4 * N)}
+    del shapes["v.patch_embd.bias"]
+    shapes |= {f"v.blk.{layer}.{name}.weight": (N,) for layer in range(LAYERS) for name in ("ls1", "ls2")}
+    shapes |= {"mm.0.weight": (2 * N, N, 3, 3), "mm.0.bias": (2 * N,), "mm.1.weight": (4 * N, 2 * N, 3, 3), "mm.1.bias": (4 * N,)}
+    return {"patch_size": 8, "image_size": 128}, shapes
+
+
 def _exaone4_5() -> tuple[dict[str, Any], Shapes]:
     keys, shapes = _qwen25vl()
     for block in (f"v.blk.{layer}" for layer in range(LAYERS)):
@@ -358,6 +366,7 @@ KINDS = {
     "paddleocr": _paddleocr,
     "kimivl": _kimivl,
     "kimik25": _kimik25,
+    "step3vl": _step3vl,
     "youtuvl": _youtuvl,
     "minicpmv4_6": _minicpmv4_6,
     "hunyuanvl": _hunyuanvl,
