@@ -78,7 +78,7 @@ class Avx512Vnni(AvxVnni):
         index = self.constant(V16I, [place // 4 for place in places])
         return self.call("llvm.x86.avx512.vpermi2var.d.512", V16I, lines[0], index, lines[-1])
 
-    def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
+    def times_power(self, p: Any, n: Any, n_bits: Any, *, rises: bool = True) -> Any:
         if p.type.count == 8:
             return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
         if p.type.count == 16:

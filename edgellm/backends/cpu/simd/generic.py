@@ -182,15 +182,15 @@ class Generic:
         bits = self.b.sub(self.cast(shifted, integer), 0x4B400000)
         return self.b.fsub(shifted, magic), bits
 
-    def exp(self, x: Value) -> Value:
-        """e^x to about one unit in the last place; 0 below -87.3, inf above 89, NaN stays.
+    def exp(self, x: Value, *, rises: bool = True) -> Value:
+        """e^x to about one unit in the last place; 0 below -87.3, inf above 89, NaN stays. `rises`: whether some x are above 0.
 
         Smaller results would be subnormal, which Intel processors compute by microcode: attention took three times as long.
         """
         b, kind = self.b, x.type
         low, high = self.constant(kind, -87.3), self.constant(kind, 89.0)
         is_zero = b.fcmp_ordered("<", x, low)
-        x = b.select(is_zero, low, b.select(b.fcmp_ordered(">", x, high), high, x))
+        x = b.select(is_zero, low, b.select(b.fcmp_ordered(">", x, high), high, x) if rises else x)
         n, n_bits = self.nearest(b.fmul(x, 1.4426950408889634))
         r = self.fma(n, self.constant(kind, -0.693359375), x)  # ln 2 in two parts, the first exact in 9 bits
         r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
@@ -198,13 +198,13 @@ class Generic:
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
         p = b.fadd(self.fma(p, b.fmul(r, r), r), 1.0)
-        return b.select(is_zero, 0.0, self.times_power(p, n, n_bits))
+        return b.select(is_zero, 0.0, self.times_power(p, n, n_bits, rises=rises))
 
-    def times_power(self, p: Value, n: Value, n_bits: Value) -> Value:
-        """p * 2^n for integer n, given as f32 and as i32, from -150 to 128: in two factors."""
+    def times_power(self, p: Value, n: Value, n_bits: Value, *, rises: bool = True) -> Value:
+        """p * 2^n for integer n, given as f32 and as i32, from -126 to 128, or to 0 if not `rises`, which one factor holds."""
         b = self.b
         half = b.ashr(n_bits, 1)
-        for part in (half, b.sub(n_bits, half)):
+        for part in (half, b.sub(n_bits, half)) if rises else (n_bits,):
             exponent = b.shl(b.add(part, 127), 23)
             p = b.fmul(p, self.cast(exponent, p.type))
         return p

@@ -19,7 +19,6 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.attention import int16, kv_forms
-from edgellm.backends.cpu.kernels.attention.attention_partial import LOWEST
 from edgellm.backends.cpu.kernels.attention.kv_forms import INT16, KVForm
 from edgellm.backends.cpu.kernels.attention.parts import BLOCK, ENTRY, FACTORS, LANES, ROW, fetch, multiplied, split, variables
 from edgellm.backends.cpu.kernels.inline import outline
@@ -250,14 +249,14 @@ def _weights(
     scale: Value,
     cap: Value,
 ) -> None:
-    """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
+    """Scores become weights; each query's maximum and sum of weights follow. Keys that a query doesn't see score -inf."""
     b, n = e.b, e.level.lanes
-    kind, integers, places, none = vector(F32, n), vector(I32, n), range(0, BLOCK, n), float(LOWEST)
-    seen, x, maxima, before = [], [], [], []
+    kind, integers, places = vector(F32, n), vector(I32, n), range(0, BLOCK, n)
+    shrunk = []
     for i in range(queries):
         first, end = (e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + which), at), I32), n) for which in (8, 16))
         lanes = [e.constant(integers, list(range(place, place + n))) for place in places]
-        seen.append([b.and_(b.icmp_signed(">=", each, first), b.icmp_signed("<", each, end)) for each in lanes])
+        seen = [b.and_(b.icmp_signed(">=", each, first), b.icmp_signed("<", each, end)) for each in lanes]
         # Eight by eight, as they were stored: a load of two stores would wait until both are in the cache.
         eights = [[e.load(V8F, scores, ROW * i + 4 * (place + eight)) for eight in range(0, n, LANES)] for place in places]
         values = [b.fmul(e.join_all(each), e.splat(scale, n)) for each in eights]
@@ -270,21 +269,24 @@ def _weights(
         if relative:
             rows = _relative(e, b.sub(at, e.load(I64, table, ENTRY * i + 24)), e.load(I64, table, ENTRY * i + 32), places)
             values = [b.fadd(value, bias) for value, bias in zip(values, rows, strict=True)]
-        x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
-        before.append(e.load(F32, stats, 64 * i))
-        maxima.append(e.larger(e.fold(functools.reduce(e.larger, x[i]), e.larger), before[i]))
-        e.store(maxima[i], stats, 64 * i)
-    shrunk = [b.fsub(old, new) for old, new in zip(before, maxima, strict=True)]
-    factors = e.exp(e.pack(shrunk + [e.constant(F32, 0.0)] * (LANES - queries)))
-    e.store(factors, scores, FACTORS)
-    for i in range(queries):
-        total = b.fmul(e.load(V8F, stats, 64 * i + 32), e.splat(e.lane(factors, i)))
-        for place, mask, value in zip(places, seen[i], x[i], strict=True):
-            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i], n))), 0.0)
-            e.store(weight, scores, ROW * i + 4 * place)
+        values = [b.select(mask, value, float("-inf")) for mask, value in zip(seen, values, strict=True)]
+        for place, value in zip(places, values, strict=True):
+            e.store(value, scores, ROW * i + 4 * place)
+        before = e.load(F32, stats, 64 * i)
+        maximum = e.larger(e.fold(functools.reduce(e.larger, values), e.larger), before)
+        e.store(maximum, stats, 64 * i)
+        shrunk.append(b.fsub(before, maximum))
+    e.store(e.exp(e.pack(shrunk + [e.constant(F32, 0.0)] * (LANES - queries)), rises=False), scores, FACTORS)
+    with e.loop(queries) as query:  # unrolled, constants and maxima of all would not fit the registers
+        row, stat = e.at(scores, query, ROW), e.at(stats, query, 64)
+        maximum = e.splat(e.load(F32, stat), n)
+        total = b.fmul(e.load(V8F, stat, 32), e.splat(e.load(F32, e.at(scores, query, 4), FACTORS)))
+        for place in places:
+            weight = e.exp(b.fsub(e.load(kind, row, 4 * place), maximum), rises=False)
+            e.store(weight, row, 4 * place)
             for eight in range(0, n, LANES):
                 total = b.fadd(total, e.pick(weight, range(eight, eight + LANES)))
-        e.store(total, stats, 64 * i + 32)
+        e.store(total, stat, 32)
 
 
 def _relative(e: Generic, away: Value, row: Value, places: Sequence[int]) -> list[Value]:
