@@ -16,6 +16,7 @@ from edgellm.errors import EdgeError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
 from edgellm.formats.gguf_values import StringArray
+from edgellm.loading.projector import media_beside
 from edgellm.tokenizer.special_texts import FILL_IN_ROLES
 
 FILL_IN = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id")
@@ -38,12 +39,15 @@ class ModelHeader:
     thinking: Thinking
     embedding: bool  # whether it makes vectors of texts
     fill_in: bool  # whether the vocabulary has tokens for filling in the middle
+    vision: bool  # whether a projector for images lies beside it
+    audio: bool  # whether one for clips does
     metadata: Mapping[str, str | int | float | bool]
 
 
 def read_header(path_or_name: str | os.PathLike[str]) -> ModelHeader:
     """The header of a model file, found as `load` finds it. Raises ModelNotFound, and a FormatError for a damaged file."""
     path = resolve(path_or_name)
+    vision, audio = media_beside(path)
     with open_model(path) as gguf:
         plain = {
             key: value
@@ -67,6 +71,8 @@ def read_header(path_or_name: str | os.PathLike[str]) -> ModelHeader:
             thinking=thinking_of(template),
             embedding=_embeds(gguf),
             fill_in=any(key in plain for key in FILL_IN) or _names_fill_in(gguf),
+            vision=vision,
+            audio=audio,
             metadata=plain,
         )
 

@@ -36,6 +36,17 @@ def own_projector(model: Path) -> Path | None:
     return None
 
 
+def media_beside(model: Path) -> tuple[bool, bool]:
+    """True for images, and for audio, if the projector beside a model's file encodes them."""
+    path = own_projector(model)
+    if path is None:
+        return False, False
+    from edgellm.arch._projector import media_of  # with all encoders, which a text model does not need
+
+    with open_model(path) as gguf:
+        return media_of(gguf)
+
+
 def _fits(path: Path, n_embd: int) -> bool:
     """True if a file is a projector whose rows are so wide."""
     from edgellm.arch.vision import is_projector, rows_width

@@ -119,6 +119,9 @@ def _check_body(headers: Headers, path: str, method: str) -> None:
     wanted = MULTIPART if path in TAKES_FORMS else "application/json"
     if kind != wanted and not curl:
         raise Problem(415, f"the Content-Type must be {wanted}.", code="unsupported_media_type")
+    if (packed := headers.get("content-encoding", "identity").lower()) != "identity":
+        message = f"the Content-Encoding {packed[:40]!r} isn't supported; send the body as it is."
+        raise Problem(415, message, code="unsupported_media_type")
     if not length.isdecimal() or len(length) > 18 or int(length) > MOST_BODY:
         raise too_long()
 

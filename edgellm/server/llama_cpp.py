@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any  # Any: JSON
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -16,12 +16,14 @@ from edgellm.server.answers import defaults, note
 from edgellm.server.bodies import read
 from edgellm.server.models import Loaded, Models
 from edgellm.server.openai import problem_body
-from edgellm.server.openai.chat import sse, timings
+from edgellm.server.openai.chat import sse, timings, token_logprobs
 from edgellm.server.openai.requests import Message, Sampled, conversation_of
+from edgellm.server.problems import Problem
 from edgellm.server.routing import Routes
 from edgellm.server.settings import Settings
 from edgellm.server.streaming import COMMENT, SSE, Chunks, pinged, streamed, unless_gone
 
+PROBABILITIES = "completion_probabilities"
 Begin = Callable[[Model, dict[str, Any]], Awaitable[AsyncStream]]  # starts an answer, with options of the library
 
 
@@ -53,16 +55,30 @@ class Written(Sampled):
     """A request for text without a template; a negative `n_predict` sets no limit."""
 
     n_predict: int | None = None
+    n_probs: int | None = Field(None, ge=0, le=20)
 
     def writing(self, default: int | None) -> dict[str, Any]:
         """Options of `generate`."""
         if self.n_predict is not None and self.max_tokens is None:
             self.max_tokens = self.n_predict
-        return self.sampling(default)
+        options = self.sampling(default)
+        return {**options, "logprobs": self.n_probs} if self.n_probs else options
 
 
 class TextBody(Written):
-    prompt: str | list[int]
+    prompt: str | list[int | str]
+
+    def ids(self, model: Model) -> list[int]:
+        """Token ids of the prompt: of its texts, in which names of control tokens are these tokens, and those among them.
+
+        Raises Problem for several prompts, and what `tokenize` raises.
+        """
+        parts, found = [self.prompt] if isinstance(self.prompt, str) else self.prompt, list[int]()
+        if len(parts) > 1 and all(isinstance(part, str) for part in parts):
+            raise Problem(400, f"prompt has {len(parts)} prompts; send each in a request of its own.", code="invalid_value")
+        for part in parts:
+            found += model.tokenize(part, add_special=not found, parse_special=True) if isinstance(part, str) else [part]
+        return found
 
 
 class InfillBody(Written):
@@ -116,9 +132,7 @@ class LlamaCpp:
         body = await read(request, TextBody)
 
         async def begin(model: Model, options: dict[str, Any]) -> AsyncStream:
-            given = body.prompt
-            ids = await asyncio.to_thread(model.tokenize, given, parse_special=True) if isinstance(given, str) else given
-            return model.astream(ids, **options)
+            return model.astream(await asyncio.to_thread(body.ids, model), **options)
 
         return await self._answer(request, body, begin)
 
@@ -129,7 +143,9 @@ class LlamaCpp:
 
         async def whole() -> Response:
             values = [json.loads(part.removeprefix(b"data: ")) async for part in chunks if part.startswith(b"data: ")]
-            return JSONResponse({**values[-1], "content": "".join(value["content"] for value in values)})
+            probabilities = [each for value in values for each in value.get(PROBABILITIES, ())]
+            more = {PROBABILITIES: probabilities} if probabilities else {}
+            return JSONResponse({**values[-1], "content": "".join(value["content"] for value in values), **more})
 
         return await unless_gone(request.receive, whole())
 
@@ -140,10 +156,12 @@ class LlamaCpp:
                 if event is None:
                     yield COMMENT
                 elif event.kind == "text":
-                    yield sse({"content": event.text, "stop": False})
+                    found = [{"id": each.token_id, **token_logprobs(loaded.model, each)} for each in event.logprobs]
+                    yield sse({"content": event.text, "stop": False, **({PROBABILITIES: found} if found else {})})
                 elif event.kind == "done" and event.result is not None:
                     note(request, loaded, event.result)
-                    yield sse({"content": "", "stop": True, "model": loaded.name, **_ending(event.result)})
+                    ends = {"stop": True, "model": loaded.name, "tokens": list(event.result.token_ids), **_ending(event.result)}
+                    yield sse({"content": "", **ends})
 
     async def slots(self, request: Request) -> Response:
         """The models in memory: how many answers each writes, and how many wait."""

@@ -77,6 +77,11 @@ def test_bodies_of_other_types(server: Running, kind: str) -> None:
     assert server.ask(CHAT, BODY, headers={"content-type": kind})[0] == 415
 
 
+def test_bodies_that_are_compressed(server: Running) -> None:
+    status, answer = server.ask(CHAT, BODY, headers={"content-encoding": "gzip"})
+    assert status == 415 and "Content-Encoding 'gzip'" in answer["error"]["message"]
+
+
 def test_allowed_origins() -> None:
     with running(origins=frozenset({"http://localhost:3000"})) as server:
         origin = {"origin": "http://localhost:3000"}

@@ -50,6 +50,7 @@ def test_a_picture_in_every_protocol(model: Path) -> None:
     }  # fmt: skip
     found = {}
     with running(models=(str(model),)) as server:
+        assert set(server.ask("/api/show", {"model": name})[1]["capabilities"]) == {"completion", "vision"}
         for path, body in asked.items():
             status, answer = server.ask(path, body)
             assert status == 200, (path, answer)

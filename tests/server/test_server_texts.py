@@ -163,17 +163,23 @@ def test_tokens(server: Running, model: edgellm.Model) -> None:
 def test_llama_servers_completion(server: Running, model: edgellm.Model) -> None:
     wanted = model.generate("Once upon a time", max_tokens=8, temperature=0, ignore_eos=True)
     ids = model.tokenize("Once upon a time")
-    for prompt in ("Once upon a time", ids):
+    for prompt in ("Once upon a time", ids, [*ids[:2], *ids[2:]], ["Once upon", *ids[len(model.tokenize("Once upon")) :]]):
         body = {"prompt": prompt, "n_predict": 8, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
         status, answer = server.ask("/completion", body)
         assert status == 200 and answer["content"] == wanted.text and answer["stop_type"] == "limit"
-        assert (answer["tokens_predicted"], answer["tokens_evaluated"]) == (8, len(ids))
+        assert (answer["tokens_predicted"], answer["tokens_evaluated"], answer["tokens"]) == (8, len(ids), list(wanted.token_ids))
     lines = server.ask("/completion", {**body, "stream": True})[1].split("\n\n")
     values = [json.loads(line.removeprefix("data: ")) for line in lines if line]
     assert "".join(value["content"] for value in values) == wanted.text
     assert [value["stop"] for value in values] == [False] * (len(values) - 1) + [True]
     word = server.ask("/completion", {**body, "stop": [wanted.text[4:6]]})[1]
     assert word["stop_type"] == "word" and word["stopping_word"] == wanted.text[4:6] and word["content"] == wanted.text[:4]
+    for stream in (False, True):
+        text = server.ask("/completion", {**body, "n_probs": 2, "stream": stream})[1]
+        parts = [text] if not stream else [json.loads(line[6:]) for line in text.split("\n\n") if line]
+        found = [each for part in parts for each in part.get("completion_probabilities", ())]
+        assert [each["id"] for each in found] == list(wanted.token_ids) and {len(each["top_logprobs"]) for each in found} == {2}
+    assert "2 prompts" in server.ask("/completion", {**body, "prompt": ["a", "b"]})[1]["error"]["message"]
     assert server.ask("/completion", {})[0] == server.ask("/completion", {"prompt": [10**9]})[0] == 400
 
 

@@ -116,6 +116,13 @@ def test_forms_are_read_where_clips_are_and_nowhere_else(server: Running) -> Non
         assert server.ask(path, field("file", b"x") + END, headers=FORM)[0] in (404, 415)
 
 
+def test_the_capability_is_listed(server: Running) -> None:
+    assert [server.ask("/api/show", {"model": name})[1]["capabilities"] for name in ("hears", "guide")] == [
+        ["completion", "audio"],
+        ["completion"],
+    ]
+
+
 def test_a_key_is_asked_for() -> None:
     with running(api_key="secret") as server:
         assert server.ask(PATH, field("file", wav()) + END, headers=FORM)[0] == 401

@@ -28,7 +28,7 @@ from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32  # rows of logits in one step; 128k words in f32 are half a MiB a row
 MAX_SEGMENTS = 32  # conversations in one step
-PART = 2 << 30  # bytes of weights times tokens that are computed in one go
+PART = 1 << 30  # bytes of weights times tokens that are computed before `stop` is asked again
 ATTENTION_SHARE = 4  # bytes of a key times the tokens that see it are as much work as so many of weights
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 SLICE = "executor:slice"  # for encoders, single products of whose steps take long

@@ -179,7 +179,8 @@ def capabilities(header: ModelHeader) -> list[str]:
     """The capabilities of a model that clients ask for."""
     if header.embedding:
         return ["embedding"]
-    found = {"completion": True, "tools": header.tools, "insert": header.fill_in, "thinking": header.thinking != "no"}
+    found = {"completion": True, "vision": header.vision, "audio": header.audio, "tools": header.tools}
+    found |= {"insert": header.fill_in, "thinking": header.thinking != "no"}
     return [name for name, has in found.items() if has]
 
 
