@@ -15,10 +15,11 @@ import pytest
 import soundfile
 from tiny_hearing import KINDS, clip, hearing, hearing_file
 from tiny_models import tiny_model
-from tiny_projectors import OUT, damaged
+from tiny_projectors import LAYERS, OUT, damaged
 
 import edgellm
 from edgellm.arch.audio import load_encoder, names
+from edgellm.backends.cpu import executable
 from edgellm.chat import audio
 from edgellm.chat.mel import windows
 from edgellm.engine.prompts import Watch
@@ -228,3 +229,34 @@ def test_transcribing_on_asyncio(tmp_path: Path, kind: str) -> None:
         assert asked.token_ids == model.transcribe(clip(1.0), prompt="In French:", max_tokens=4).token_ids
     with edgellm.load(tiny_model(tmp_path / "deaf.gguf", tokenizer="bpe"), mmproj="none") as model, pytest.raises(OptionError):
         asyncio.run(model.atranscribe(clip(1.0)))
+
+
+@pytest.mark.parametrize("kind", ["voxtral", "qwen3a"])
+def test_a_clip_is_given_up_between_any_two_parts_of_its_encoder(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each check ends the work when it is asked to, and reports how far the clip was."""
+    monkeypatch.setattr(executable, "PART", 100_000)
+    hearing_file(tmp_path / "mmproj.gguf", kind)
+    encoder, samples = AudioEncoder(tmp_path / "mmproj.gguf", threads=1), clip(0.8)
+    checks, seen, last = 0, list[tuple[int, int]](), 0
+
+    def stop() -> bool:
+        nonlocal checks
+        checks += 1
+        return checks == last
+
+    wanted = encoder.encode(samples, watch=Watch(stop, lambda *at: seen.append(at))).rows
+    whole, reported = checks, list(seen)
+    assert whole > LAYERS and reported == sorted(reported) and reported[-1][0] == reported[-1][1]
+    for last in range(1, whole + 1, max(1, whole // 6)):
+        encoder._kept.clear()
+        checks = 0
+        seen.clear()
+        with pytest.raises(AudioError, match="cancelled"):
+            encoder.encode(samples, watch=Watch(stop, lambda *at: seen.append(at)))
+        assert checks == last and seen == reported[: len(seen)] and len(seen) < len(reported)
+    encoder._kept.clear()
+    checks, last = 0, 0
+    assert np.array_equal(encoder.encode(samples, watch=Watch(stop)).rows, wanted)
+    encoder.close()
