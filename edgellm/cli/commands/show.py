@@ -131,7 +131,8 @@ def _image(gguf: GGUFFile) -> str | None:
     except EdgeError:
         return None
     size = f"{spec.size} x {spec.size}" if spec.size else f"multiples of {spec.side_multiple}"
-    rows = f"up to {spec.most_rows} tokens" if spec.most_rows > 1 and not spec.size else f"{(spec.size // spec.side_multiple) ** 2} tokens each"
+    free = spec.most_rows > 1 and not spec.size
+    rows = f"up to {spec.most_rows} tokens" if free else f"{(spec.size // spec.side_multiple) ** 2} tokens each"
     beside = f", beside up to {spec.most_tiles} tiles of {spec.tile_size} x {spec.tile_size}" if spec.tile_size else ""
     return f"{'tiles of ' if spec.tile else ''}{size} pixels, {rows}, {keys.n_out} wide{beside}"
 
