@@ -35,13 +35,13 @@ class _Measured(MediaEncoder):
         return [np.zeros((len(one.outputs), self.graphs[number].width), np.float32) for one in each]
 
 
-class _Eyes(_Measured, ImageEncoder):
+class _ImageNeed(_Measured, ImageEncoder):
     def measure(self) -> None:
         tiles = images.tiles(np.zeros((HEIGHT, WIDTH, 3), np.uint8), self.spec)
         self.encode_patches([images.patches(image, self.spec) for image in tiles.images])
 
 
-class _Ears(_Measured, AudioEncoder):
+class _AudioNeed(_Measured, AudioEncoder):
     def measure(self) -> None:
         self.encode_window(windows(np.zeros(SECONDS * RATE, np.float32), self.spec)[0], never)
 
@@ -62,10 +62,10 @@ def memory_of(path: str | os.PathLike[str], threads: int | None = None, backend:
     return weights + work
 
 
-def _encoders(path: str | os.PathLike[str], threads: int | None) -> Iterator[_Eyes | _Ears]:
+def _encoders(path: str | os.PathLike[str], threads: int | None) -> Iterator[_ImageNeed | _AudioNeed]:
     with open_model(path) as gguf:
         sees, hears = media_of(gguf)
     if sees or not hears:
-        yield _Eyes(path, threads)
+        yield _ImageNeed(path, threads)
     if hears:
-        yield _Ears(path, threads)
+        yield _AudioNeed(path, threads)
