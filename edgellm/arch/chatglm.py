@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.decoder import decoder
+from edgellm.arch.blocks.transformer import Layer
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks of rotated attention (neighbouring pairs); gate and up are one tensor."""
-    model = Transformer(keys, g)
-    rope, x = model.rope("norm"), model.embed()
-    for layer in model.layers():
-        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
-        x = add(g, x, layer.fused_gated_ffn(layer.norm(x, "ffn_norm")))
-    model.logits(x)
+build = decoder("norm", ffn=Layer.fused_gated_ffn)

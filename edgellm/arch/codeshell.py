@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from edgellm.arch import starcoder2
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
+from functools import partial
 
+from edgellm.arch.blocks.decoder import decoder
+from edgellm.arch.blocks.transformer import Layer
+from edgellm.ops.norm import layer_norm
 
-def build(keys: Keys, g: Builder) -> None:
-    """Blocks of starcoder2."""
-    starcoder2.build(keys, g, fused=True)
+build = decoder("neox", layer_norm, qkv=Layer.fused_qkv, ffn=partial(Layer.plain_ffn, act="gelu"), slides=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from edgellm.arch import deepseek
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
+from functools import partial
 
+from edgellm.arch.blocks.decoder import decoder
+from edgellm.arch.blocks.moe import experts_of
+from edgellm.arch.blocks.transformer import Layer
 
-def build(keys: Keys, g: Builder) -> None:
-    """Blocks of deepseek."""
-    deepseek.build(keys, g, style="neox")
+build = decoder("neox", ffn=Layer.dense_or_moe, experts=partial(experts_of, normalise=False))

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from edgellm.arch.blocks.decoder import decoder
 from edgellm.arch.blocks.moe import experts_of
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.transformer import Layer
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks; one norm weight (head_dim,) for all query heads and one for all key heads."""
-    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True))
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        q, k = layer.normed_heads(q, k)
-        x = add(g, x, layer.attention(q, k, v, rope))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.dense_or_moe(y))
-    model.logits(x)
+build = decoder(
+    "neox", normed=Layer.normed_heads, ffn=Layer.dense_or_moe, experts=partial(experts_of, gating="sigmoid", normalise=True)
+)

@@ -22,6 +22,5 @@ def build(keys: Keys, g: Builder) -> None:
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
         q, k = layer.normed_heads(q, k)
         x = add(g, x, layer.attention(q, k, v, None if slides and windows[layer.index] is None else rope, windows[layer.index]))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.dense_or_moe(y))
+        x = add(g, x, layer.dense_or_moe(layer.norm(x, "ffn_norm")))
     model.logits(x)

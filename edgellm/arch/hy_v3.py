@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from edgellm.arch.blocks.decoder import decoder
 from edgellm.arch.blocks.moe import experts_of
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.transformer import Layer
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks; the tensors say which layers have experts. The last ones draft."""
-    model = Transformer(keys, g, experts=experts_of(keys, gating="sigmoid", normalise=True, shared=1))
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers(drafting=False):
-        q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        q, k = layer.normed_heads(q, k)
-        x = add(g, x, layer.attention(q, k, v, rope))
-        x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm")))
-    model.logits(x)
+# The tensors say which layers have experts. The last ones draft.
+build = decoder(
+    "neox",
+    normed=Layer.normed_heads,
+    ffn=Layer.any_ffn,
+    experts=partial(experts_of, gating="sigmoid", normalise=True, shared=1),
+    drafting=False,
+)

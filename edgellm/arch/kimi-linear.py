@@ -33,8 +33,7 @@ def build(keys: Keys, g: Builder) -> None:
         else:
             y = delta_attention(g, layer.block, y, heads, taps, model.eps)
         x = add(g, x, layer.output(y))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.dense_or_moe(y))
+        x = add(g, x, layer.dense_or_moe(layer.norm(x, "ffn_norm")))
     model.logits(x)
 
 

@@ -30,6 +30,5 @@ def build(keys: Keys, g: Builder) -> None:
         by_head = g.tensors.get(f"{layer.block}.attn_gate.weight", ())[:1] == (layer.heads.n,)
         y = gated_output(g, layer.block, h, y, "softplus", layer.heads.n if by_head else 0)
         x = add(g, x, layer.output(y))
-        y = layer.norm(x, "ffn_norm")
-        x = add(g, x, layer.dense_or_moe(y))
+        x = add(g, x, layer.dense_or_moe(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.decoder import decoder
+from edgellm.arch.blocks.transformer import Layer
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks of rotated attention and a silu-gated feed-forward; one matrix for queries, keys and values."""
-    model = Transformer(keys, g)
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        q, k, v = layer.fused_qkv(layer.norm(x, "attn_norm"))
-        q, k = layer.normed_heads(q, k)
-        x = add(g, x, layer.attention(q, k, v, rope))
-        x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
-    model.logits(x)
+# One matrix for queries, keys and values.
+build = decoder("neox", qkv=Layer.fused_qkv, normed=Layer.normed_heads)

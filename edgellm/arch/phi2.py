@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from functools import partial
+
+from edgellm.arch.blocks.decoder import decoder
+from edgellm.arch.blocks.transformer import Layer
 from edgellm.ops.norm import layer_norm
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Parallel blocks; a part of each head is rotated."""
-    model = Transformer(keys, g, layer_norm)
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        h = layer.norm(x, "attn_norm")
-        x = add(g, x, layer.attention(*layer.qkv(h), rope))
-        x = add(g, x, layer.plain_ffn(h, "gelu"))
-    model.logits(x)
+build = decoder("neox", layer_norm, ffn=partial(Layer.plain_ffn, act="gelu"), ffn_norm=None)

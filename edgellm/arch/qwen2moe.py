@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from edgellm.arch.blocks.decoder import decoder
 from edgellm.arch.blocks.moe import experts_of
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.transformer import Layer
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks of biased rotated attention and a mixture of experts, whose weights need not sum to 1."""
-    model = Transformer(keys, g, experts=experts_of(keys, normalise=False))
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
-        x = add(g, x, layer.any_ffn(layer.norm(x, "ffn_norm"), gated=True))
-    model.logits(x)
+# Weights of experts need not sum to 1.
+build = decoder("neox", ffn=partial(Layer.any_ffn, gated=True), experts=partial(experts_of, normalise=False))

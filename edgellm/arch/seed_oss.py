@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.decoder import decoder
 
-
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks; biases come from the file."""
-    model = Transformer(keys, g)
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm")), rope))
-        x = add(g, x, layer.gated_ffn(layer.norm(x, "post_attention_norm")))
-    model.logits(x)
+# Biases come from the file.
+build = decoder("neox", ffn_norm="post_attention_norm")

@@ -16,8 +16,7 @@ def build(keys: Keys, g: Builder) -> None:
     for layer in model.layers():
         h = layer.norm(x, "attn_norm")
         q, k, v = layer.qkv(h)
-        if layer.has("attn_q_norm"):
-            q, k = layer.normed_heads(q, k)
+        q, k = layer.normed_heads_if_any(q, k)
         x = add(g, x, layer.attention(q, k, v, rope))
         if layer.has("ffn_norm"):
             h = layer.norm(x, "ffn_norm")

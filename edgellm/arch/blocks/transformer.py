@@ -141,6 +141,10 @@ class Layer:
         """Queries and keys, each head normalised by itself."""
         return self.norm(q, "attn_q_norm", self.heads.n), self.norm(k, "attn_k_norm", self.heads.n_kv)
 
+    def normed_heads_if_any(self, q: Value, k: Value) -> tuple[Value, Value]:
+        """The same where the file has the weights."""
+        return self.normed_heads(q, k) if self.has("attn_q_norm") else (q, k)
+
     def normed_rows(self, q: Value, k: Value) -> tuple[Value, Value]:
         """Queries and keys, all heads of a token normalised together."""
         return self.norm(q, "attn_q_norm"), self.norm(k, "attn_k_norm")
