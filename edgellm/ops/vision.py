@@ -15,6 +15,7 @@ from edgellm.ops._spec import Array, OpSpec, Patches, Run, WeightUse, integer, s
 
 CHANNELS = 3
 Resize = Literal["corners", "antialias", "bilinear", "bicubic", "smooth_bicubic", "axes", "buckets", "waves", "rows"]
+ClassPlace = Literal["first", "last"]
 WAVE_BASE = 10000.0  # of positions that are computed
 MergeBy = Literal["concat", "channels", "mean"]
 CLASS = "v.class_embd"
@@ -66,9 +67,7 @@ def _conv(run: Run, node: Node, x: Array) -> Array:
 
 
 # --- grid_embed -------------------------------------------------------------------------------------------------------
-def grid_embed(
-    g: Builder, name: str, rows: int, n: int, resize: Resize, *, class_at: Literal["first", "last"] | None = None
-) -> Value:
+def grid_embed(g: Builder, name: str, rows: int, n: int, resize: Resize, *, class_at: ClassPlace | None = None) -> Value:
     """Rows of a table of positions (side * side, n), which is resized to the grid of each patch's image.
 
     "corners": bilinearly, so that corners of both grids coincide; "bilinear" and "bicubic": so that edges do, as PyTorch resizes;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from edgellm.arch.vision._keys import MOST_WIDTH, EncoderKeys
+from edgellm.arch.vision._keys import EncoderKeys
 from edgellm.errors import BadHParam, ShapeMismatch
 from edgellm.formats.gguf import GGUFFile
 from edgellm.hparams import Keys
@@ -54,8 +54,3 @@ class AudioKeys(EncoderKeys):
     def stacked(self) -> int:
         """Rows of the encoder that become one of the model."""
         return self.integer("projector.stack_factor", 1, MOST_STACKED)
-
-    @functools.cached_property
-    def n_out(self) -> int:
-        """Width of the rows that go to the model."""
-        return self.integer("projection_dim", 1, MOST_WIDTH)

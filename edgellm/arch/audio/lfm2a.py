@@ -21,7 +21,7 @@ def stages(keys: AudioKeys) -> tuple[Stage, ...]:
     def layers(g: Builder) -> None:
         x = fast_conformer(g, keys)
         x = layer_norm(g, merge_rows(g, x, 1), "mm.a.mlp.0", EPS)
-        g.output("rows", two_products(g, x, "mm.a.mlp.1", "mm.a.mlp.3", keys.rows("mm.a.mlp.1.weight"), keys.n_out))
+        g.output("rows", two_products(g, keys, x, "mm.a.mlp.1", "mm.a.mlp.3"))
 
     return (*subsampled(keys), Stage(layers, (1, 0), layers=True))
 

@@ -10,10 +10,7 @@ from edgellm.audio_spec import AudioSpec
 
 
 def stages(keys: AudioKeys) -> tuple[Stage, ...]:
-    def rows(name: str) -> int:
-        return keys.rows(f"{name}.weight")
-
-    return whisper(keys, lambda g, x: two_products(g, x, "mm.a.mlp.1", "mm.a.mlp.2", rows("mm.a.mlp.1"), keys.n_out), pooled=True)
+    return whisper(keys, lambda g, x: two_products(g, keys, x, "mm.a.mlp.1", "mm.a.mlp.2"), pooled=True)
 
 
 def audio(keys: AudioKeys) -> AudioSpec:

@@ -25,8 +25,7 @@ def stages(keys: AudioKeys) -> tuple[Stage, ...]:
         x = matmul(g, features(g, channels * bins), "a.conv_out", n)
         x = add(g, x, grid_embed(g, "a.position_embd", keys.rows(POSITIONS), n, "rows"))
         x = optional_norm(g, "layer", merge_rows(g, blocks(g, keys, x), 1), "a.post_ln", keys.eps)
-        inner = keys.rows("mm.a.mlp.1.weight")
-        g.output("rows", two_products(g, x, "mm.a.mlp.1", "mm.a.mlp.2", inner, keys.n_out))
+        g.output("rows", two_products(g, keys, x, "mm.a.mlp.1", "mm.a.mlp.2"))
 
     def halved(number: int, inputs: int) -> Stage:
         build = convolution(f"a.conv2d.{number}", inputs, channels, 9)

@@ -16,7 +16,7 @@ def stages(keys: AudioKeys) -> tuple[Stage, ...]:
     n = keys.stacked * keys.n_embd
 
     def project(g: Builder) -> None:
-        y = two_products(g, features(g, n), "mm.a.mlp.1", "mm.a.mlp.2", keys.rows("mm.a.mlp.1.weight"), keys.n_out)
+        y = two_products(g, keys, features(g, n), "mm.a.mlp.1", "mm.a.mlp.2")
         g.output("rows", merge_rows(g, y, 1))
 
     return (*whisper(keys, lambda g, x: x), Stage(project, (keys.stacked, 1), keys.stacked, order="tfc"))

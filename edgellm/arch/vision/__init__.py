@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast, runtime_checkable
 
@@ -30,7 +30,7 @@ AUDIO = ("a.", "mm.a.")  # of an audio encoder in the same file
 class VisionEncoder(Protocol):
     """The functions that most files of this folder have, but for `row`."""
 
-    def build(self, keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    def build(self, keys: VisionKeys, g: Builder) -> None:
         """Emit the graph from pixels to the output "rows" (R, n), which may be followed by "rows_1" and so on for deepstack."""
         ...
 
@@ -93,12 +93,11 @@ def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, tuple[Stage, ...], list[Gr
         gguf.tensors[GRID] = replace(table, shape=(math.prod(table.shape[:-1]), table.shape[-1]))
     keys = VisionKeys(gguf)
     encoder = find(keys)
-    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
     spec = encoder.images(keys)
     if isinstance(encoder, StagedEncoder):
         stages = encoder.stages(keys)
     else:
-        stages = (Stage(lambda g: encoder.build(keys, shapes, g), layers=True),)
+        stages = (Stage(lambda g: encoder.build(keys, g), layers=True),)
     graphs = graphs_of(stages, gguf.tensors, keys.file, AUDIO)
     for name in filter(None, (spec.begin_row, spec.end_row, spec.newline, spec.separator)):
         keys.check_row(name, keys.n_out)

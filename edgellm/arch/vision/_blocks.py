@@ -12,7 +12,7 @@ from edgellm.ops.attention import attend, kv_write
 from edgellm.ops.dense import activation, add, bounded, columns, matmul, mul, scaled_by
 from edgellm.ops.norm import layer_norm, rms_norm
 from edgellm.ops.rope import rope
-from edgellm.ops.vision import patch_conv, pixels
+from edgellm.ops.vision import ClassPlace, Resize, grid_embed, patch_conv, pixels
 
 Norm = Literal["layer", "rms"]
 Gelu = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
@@ -40,6 +40,17 @@ def patches(g: Builder, keys: VisionKeys, *, still: bool = False) -> Value:
     bias = "v.patch_embd.bias" if "v.patch_embd.bias" in g.tensors else None
     y = patch_conv(g, x, "v.patch_embd.weight", n, bias)
     return add(g, y, patch_conv(g, x, "v.patch_embd.weight.1", n)) if still else y
+
+
+def positions(g: Builder, keys: VisionKeys, resize: Resize, class_at: ClassPlace | None = None) -> Value:
+    """Learned positions of a square grid; see `grid_embed`."""
+    rows = keys.grid("v.position_embd.weight", int(class_at is not None))
+    return grid_embed(g, "v.position_embd", rows, keys.n_embd, resize, class_at=class_at)
+
+
+def placed(g: Builder, keys: VisionKeys, resize: Resize, class_at: ClassPlace | None = None, *, still: bool = False) -> Value:
+    """Patches with learned positions."""
+    return add(g, patches(g, keys, still=still), positions(g, keys, resize, class_at))
 
 
 def rope_2d(
@@ -180,6 +191,6 @@ def gated(g: Builder, act: str, gate: Value, up: Value, limit: float = math.inf)
     return mul(g, activation(g, act, bounded(g, gate, -math.inf, limit)), bounded(g, up, -limit, limit))
 
 
-def two_products(g: Builder, x: Value, first: str, second: str, n: int, n_out: int, act: str = "gelu_erf") -> Value:
-    """second(act(first(x)))."""
-    return matmul(g, activation(g, act, matmul(g, x, first, n)), second, n_out)
+def two_products(g: Builder, keys: EncoderKeys, x: Value, first: str, second: str, act: str = "gelu_erf") -> Value:
+    """second(act(first(x))): rows of the model's width."""
+    return matmul(g, activation(g, act, matmul(g, x, first, keys.rows(f"{first}.weight"))), second, keys.n_out)

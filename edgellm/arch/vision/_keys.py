@@ -77,6 +77,11 @@ class EncoderKeys(Keys):
     def eps(self) -> float:
         return self.number("attention.layer_norm_epsilon")
 
+    @functools.cached_property
+    def n_out(self) -> int:
+        """Width of the rows that go to the model."""
+        return self.integer("projection_dim", 1, MOST_WIDTH)
+
     def has_tensor(self, name: str) -> bool:
         return name in self._gguf.tensors
 
@@ -157,8 +162,7 @@ class VisionKeys(EncoderKeys):
 
     @functools.cached_property
     def n_out(self) -> int:
-        """Width of the rows that go to the model."""
-        return rows_width(self._gguf) if QUERY in self._gguf.tensors else self.integer("projection_dim", 1, MOST_WIDTH)
+        return rows_width(self._gguf) if QUERY in self._gguf.tensors else super().n_out
 
     @functools.cached_property
     def minicpmv_version(self) -> int:

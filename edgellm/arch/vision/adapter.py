@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import activation, add, matmul, mul
+from edgellm.ops.dense import activation, matmul, mul
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows, patch_conv
+from edgellm.ops.vision import merge_rows, patch_conv
 
 MERGE = 2  # patches of a side that become one row
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Gated products after the convolution."""
     g.leave_out("adapter.boi")
     g.leave_out("adapter.eoi")
-    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
-    x = encoded(g, keys, add(g, patches(g, keys), positions))
+    x = encoded(g, keys, placed(g, keys, "corners"))
     x = merge_rows(g, x, MERGE**2, "channels")
     x = patch_conv(g, x, "adapter.conv.weight", keys.n_out, "adapter.conv.bias", keys.n_embd)
     linear = "adapter.linear"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from edgellm.arch._stages import Stage
 from edgellm.arch.vision import _sam
-from edgellm.arch.vision._blocks import encoded
+from edgellm.arch.vision._blocks import encoded, positions
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import add, matmul
 from edgellm.ops.heads import join
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.vision import merge_rows
 
 MOST_TILES = 9
 
@@ -21,8 +21,8 @@ def stages(keys: VisionKeys) -> tuple[Stage, ...]:
     def clip(g: Builder) -> None:
         for name in ("v.patch_embd.", _sam.NEWLINE, _sam.SEPARATOR):
             g.leave_out(name)
-        seen, rows = _sam.quartered(g, keys), keys.grid("v.position_embd.weight", 1)
-        x = add(g, seen, grid_embed(g, "v.position_embd", rows, keys.n_embd, "smooth_bicubic", class_at="first"))
+        seen = _sam.quartered(g, keys)
+        x = add(g, seen, positions(g, keys, "smooth_bicubic", "first"))
         x = join(g, encoded(g, keys, x, gelu="gelu_quick"), seen, 1)
         g.output("rows", matmul(g, merge_rows(g, x, 1), "mm.model.fc", keys.n_out))
 

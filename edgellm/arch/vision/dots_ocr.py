@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
@@ -16,13 +14,13 @@ EPS = 1e-6  # of the merger's norm
 MERGE = "projector.scale_factor"
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Rotary positions by row and column; a norm follows the patches."""
     x = encoded(g, keys, patches(g, keys), "rms", rotation=rope_2d(keys, 10000.0))
     x = rms_norm(g, x, "mm.post_norm", keys.eps)
     count = keys.merge(MERGE, 2) ** 2
     x = merge_rows(g, layer_norm(g, x, "mm.input_norm", EPS), count)
-    g.output("rows", two_products(g, x, "mm.0", "mm.2", keys.rows("mm.0.weight"), keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.0", "mm.2"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.vision._keys import MOST_PIXELS, VisionKeys
@@ -13,7 +12,7 @@ from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     every = period(keys, 0)
     encoder(keys, g, "rms", [layer for layer in range(keys.n_layers) if every and (layer + 1) % every])
 

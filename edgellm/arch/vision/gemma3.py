@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add
 from edgellm.ops.norm import rms_norm
-from edgellm.ops.vision import grid_embed, merge_rows, project
+from edgellm.ops.vision import merge_rows, project
 
 MERGE = 4  # patches of a square's side, where the file says nothing
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Rows are normalised after they were averaged; the projection is stored with the encoder's width first."""
-    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "antialias")
-    x = encoded(g, keys, add(g, patches(g, keys), positions))
+    x = encoded(g, keys, placed(g, keys, "antialias"))
     x = merge_rows(g, x, keys.merge("projector.scale_factor", MERGE) ** 2, "mean")
     g.output("rows", project(g, rms_norm(g, x, "mm.soft_emb_norm", keys.eps), "mm.input_projection", keys.n_out))
 

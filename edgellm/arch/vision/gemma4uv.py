@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.gemma4v import MERGE, images_of, project_gemma
 from edgellm.graph import Builder
@@ -20,7 +18,7 @@ def _patch(keys: VisionKeys) -> int:
     return keys.patch * keys.merge("projector.scale_factor", MERGE)
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Norms of pixels, of patches, and after positions by column and row."""
     x = layer_norm(g, pixels(g, _patch(keys)), "v.patch_norm.1", EPS)
     x = layer_norm(g, matmul(g, x, "v.patch_embd", keys.n_embd), "v.patch_norm.2", EPS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.vision._blocks import blocks, patches, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -18,14 +16,14 @@ ROPE_BASE = 100.0
 CAUSAL = (1536, 2560)  # widths of E2B and E4B, which read images token by token
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Positions are looked up by column and row and rotate heads as well; sums of squares are brought to the text's scale."""
     g.leave_out("v.std_")
     x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.axis("v.position_embd.weight"), keys.n_embd, "axes"))
     x = blocks(g, keys, x, "rms", rotation=rope_2d(keys, ROPE_BASE, "axial"), scale=1.0, values_normed=True)
     x = merge_rows(g, x, keys.merge("projector.scale_factor", MERGE) ** 2, "mean")
     x = scale(g, x, keys.n_embd**0.5)
-    if "v.std_bias" in tensors:
+    if "v.std_bias" in g.tensors:
         x = scaled_by(g, scale(g, add_bias(g, scale(g, x, -1.0), "v.std_bias"), -1.0), "v.std_scale")
     project_gemma(g, keys, x)
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from edgellm.arch.vision._blocks import encoded, gated, optional_norm, patches, rope_2d
+from edgellm.arch.vision._blocks import encoded, gated, optional_norm, patches, positions, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import activation, add, matmul
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows, patch_conv
+from edgellm.ops.vision import merge_rows, patch_conv
 
 EPS = 1e-5  # of PyTorch's LayerNorm
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    encoder(keys, tensors, g)
+def build(keys: VisionKeys, g: Builder) -> None:
+    encoder(keys, g)
 
 
-def encoder(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder, gate_limit: float = math.inf) -> None:
+def encoder(keys: VisionKeys, g: Builder, gate_limit: float = math.inf) -> None:
     """Learned positions (not in GLM-OCR) and rotary ones; gated products after the convolution. `gate_limit`: see `gated`."""
     x = optional_norm(g, "rms", patches(g, keys, still=True), "v.norm_embd", keys.eps)
-    if "v.position_embd.weight" in tensors:
-        x = add(g, x, grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bicubic"))
+    if "v.position_embd.weight" in g.tensors:
+        x = add(g, x, positions(g, keys, "bicubic"))
     x = encoded(g, keys, x, "rms", rotation=rope_2d(keys, 10000.0), gate_limit=gate_limit)
     x = merge_rows(g, x, keys.merge("spatial_merge_size", 2) ** 2, "channels")
     x = patch_conv(g, x, "mm.patch_merger.weight", keys.n_out, "mm.patch_merger.bias", keys.n_embd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.vision import glm4v
@@ -11,8 +10,8 @@ from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    glm4v.encoder(keys, tensors, g, keys.number("swiglu_clamp"))
+def build(keys: VisionKeys, g: Builder) -> None:
+    glm4v.encoder(keys, g, keys.number("swiglu_clamp"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

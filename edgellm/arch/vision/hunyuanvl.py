@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen3vl_merger import images_of
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 from edgellm.ops._spec import Array
-from edgellm.ops.dense import activation, add, matmul
+from edgellm.ops.dense import activation, matmul
 from edgellm.ops.norm import rms_norm
-from edgellm.ops.vision import grid_embed, merge_rows, patch_conv
+from edgellm.ops.vision import merge_rows, patch_conv
 
 LEAST_ROWS, MOST_ROWS = 256, 16384  # llama.cpp's limits
 MARKS = ("<｜hy_place▁holder▁no▁100｜>", "<｜hy_place▁holder▁no▁101｜>")
 BEGIN, NEWLINE, END = "mm.image_begin", "v.image_newline", "mm.image_end"
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Positions are resized to the image; two convolutions and a product project squares, whose rows are normalised."""
     for name in (BEGIN, NEWLINE, END, "v.view_seperator"):
         g.leave_out(name)
-    x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bilinear"))
+    x = placed(g, keys, "bilinear")
     x = rms_norm(g, encoded(g, keys, x, gelu="gelu_erf"), "mm.pre_norm", keys.eps)
     x = merge_rows(g, x, keys.merge("spatial_merge_size", 2) ** 2, "channels")
     inner, wide = keys.length("mm.0.bias"), keys.length("mm.2.bias")

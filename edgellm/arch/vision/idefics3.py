@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add, matmul
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.dense import matmul
+from edgellm.ops.vision import merge_rows
 
 MOST_TILES = 16  # in a row; models have 4 or 5
 FAKE = "<fake_token_around_image>"
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Squares of patches become one row, which one product projects."""
     count = keys.merge("projector.scale_factor", 1) ** 2
-    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
-    x = merge_rows(g, encoded(g, keys, add(g, patches(g, keys), positions)), count)
+    x = merge_rows(g, encoded(g, keys, placed(g, keys, "corners")), count)
     g.output("rows", matmul(g, x, "mm.model.fc", keys.n_out))
 
 

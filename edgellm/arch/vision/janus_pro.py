@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches, two_products
+from edgellm.arch.vision._blocks import encoded, placed, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.vision import merge_rows
 
 LEAST_SIDE = 14  # pixels of the shorter side of a picture in its square
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
-    x = merge_rows(g, encoded(g, keys, add(g, patches(g, keys), positions), gelu="gelu_erf"), 1)
-    g.output("rows", two_products(g, x, "mm.0", "mm.1", keys.rows("mm.0.weight"), keys.n_out))
+def build(keys: VisionKeys, g: Builder) -> None:
+    x = merge_rows(g, encoded(g, keys, placed(g, keys, "corners"), gelu="gelu_erf"), 1)
+    g.output("rows", two_products(g, keys, x, "mm.0", "mm.1"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

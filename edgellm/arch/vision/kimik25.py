@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.vision import kimivl
@@ -16,7 +15,7 @@ LEAST_ROWS, MOST_ROWS = 2, 4096  # llama.cpp's limits
 MOST_PATCHES = 512  # of a side, in the makers' processor
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Files have the heads of Kimi-VL in another order: pairs that turn by columns, then those by rows."""
     kimivl.encoder(keys, g, rope_2d(keys, 10000.0, "norm"))
 

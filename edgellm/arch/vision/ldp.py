@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.vision import mlp
@@ -16,10 +15,10 @@ from edgellm.ops.norm import layer_norm
 MERGE = 2  # patches of a side that become one row
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Two inverted residual blocks of MobileNetV3 with layer norms, the second of which halves the grid."""
     n = keys.n_out
-    x = matmul(g, mlp.encoder(keys, tensors, g), "mm.model.mlp.1", n)
+    x = matmul(g, mlp.encoder(keys, g), "mm.model.mlp.1", n)
     x = matmul(g, activation(g, "gelu_erf", x), "mm.model.mlp.3", n)
     x = add(g, x, _block(g, keys, x, "mm.model.mb_block.1.block", halved=False))
     g.output("rows", _block(g, keys, x, "mm.model.mb_block.2.block", halved=True))

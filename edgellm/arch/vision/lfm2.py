@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches, two_products
+from edgellm.arch.vision._blocks import encoded, placed, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.vision import merge_rows
 
 LEAST_ROWS, MOST_ROWS, TILE = 64, 256, 512  # of the models' own processor_config.json
 EPS = 1e-5  # of PyTorch's LayerNorm
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Positions are resized to the image; squares of patches become one row."""
     count = keys.merge("projector.scale_factor", 2) ** 2
-    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "antialias")
-    x = encoded(g, keys, add(g, patches(g, keys), positions))
+    x = encoded(g, keys, placed(g, keys, "antialias"))
     x = merge_rows(g, x, count)
-    if "mm.input_norm.weight" in tensors:
+    if "mm.input_norm.weight" in g.tensors:
         x = layer_norm(g, x, "mm.input_norm", EPS)
-    g.output("rows", two_products(g, x, "mm.1", "mm.2", keys.rows("mm.1.weight"), keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.1", "mm.2"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.vision import pixtral
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    pixtral.build(keys, tensors, g)
+def build(keys: VisionKeys, g: Builder) -> None:
+    pixtral.build(keys, g)
 
 
 def images(keys: VisionKeys) -> ImageSpec:

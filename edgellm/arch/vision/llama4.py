@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, rope_2d
+from edgellm.arch.vision._blocks import encoded, positions, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.dense import activation, add, matmul
-from edgellm.ops.vision import grid_embed, merge_rows, pixels
+from edgellm.ops.vision import merge_rows, pixels
 
 MOST_TILES = 16
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """A class token stands at the end and is seen by all patches; squares of patches become one row."""
-    table = "v.position_embd.weight"
     x = matmul(g, pixels(g, keys.patch), "v.patch_embd", keys.n_embd)
-    x = add(g, x, grid_embed(g, "v.position_embd", keys.grid(table, 1), keys.n_embd, "corners", class_at="last"))
+    x = add(g, x, positions(g, keys, "corners", "last"))
     x = encoded(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm"), gelu="gelu_erf")
     x = merge_rows(g, x, keys.merge("projector.scale_factor", 2) ** 2)
     for name in ("mm.model.mlp.1", "mm.model.mlp.2"):

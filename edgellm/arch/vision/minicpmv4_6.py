@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from edgellm.arch._stages import Stage
 from edgellm.arch.vision import resampler
-from edgellm.arch.vision._blocks import blocks, encoded, linear, patches, projected, two_products
+from edgellm.arch.vision._blocks import blocks, encoded, linear, placed, projected, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, KVSpec, Value
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.attention import attend, kv_write
-from edgellm.ops.dense import add
+from edgellm.ops.dense import activation, add, matmul
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import features, grid_embed, merge_rows
+from edgellm.ops.vision import features, merge_rows
 
 SIDE = 2  # rows of the side of a square, both times
 MERGER = "v.vit_merger"
@@ -28,7 +28,7 @@ def stages(keys: VisionKeys) -> tuple[Stage, ...]:
 
 
 def _embedded(keys: VisionKeys, g: Builder) -> Value:
-    return add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "buckets"))
+    return placed(g, keys, "buckets")
 
 
 def _whole(keys: VisionKeys, g: Builder) -> None:
@@ -45,8 +45,8 @@ def _first(keys: VisionKeys, g: Builder) -> None:
     y = attend(g, q, state, keys.n_heads, keys.head_dim**-0.5)
     x = add(g, x, linear(g, keys, y, f"{MERGER}.attn_out", keys.n_embd))
     y = layer_norm(g, merge_rows(g, x, SIDE**2), f"{MERGER}.ds_ln", keys.eps)
-    n = keys.rows(f"{MERGER}.ds_ffn_up.weight")
-    y = two_products(g, y, f"{MERGER}.ds_ffn_up", f"{MERGER}.ds_ffn_down", n, keys.n_embd, "gelu")
+    y = activation(g, "gelu", matmul(g, y, f"{MERGER}.ds_ffn_up", keys.rows(f"{MERGER}.ds_ffn_up.weight")))
+    y = matmul(g, y, f"{MERGER}.ds_ffn_down", keys.n_embd)
     g.output("rows", add(g, y, merge_rows(g, x, SIDE**2, "mean")))
 
 
@@ -62,7 +62,7 @@ def images(keys: VisionKeys) -> ImageSpec:
 
 def _projection(keys: VisionKeys, g: Builder, x: Value) -> None:
     x = layer_norm(g, merge_rows(g, x, SIDE**2), "mm.input_norm", keys.eps)
-    g.output("rows", two_products(g, x, "mm.up", "mm.down", keys.rows("mm.up.weight"), keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.up", "mm.down"))
 
 
 def _inserted(keys: VisionKeys) -> int:

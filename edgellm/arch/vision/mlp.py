@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, Value
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import activation, add, matmul
+from edgellm.ops.dense import activation, matmul
 from edgellm.ops.heads import join
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.vision import merge_rows
 
 NEWLINES = ("model.image_newline", "v.image_newline")  # of LLaVA 1.6, as old converters name it and as late ones do
 MERGES = ("spatial_unpad", "spatial", "flat", "unires")  # ways of making LLaVA's tiles one picture
 PADDING = (122, 116, 104)  # CLIP's mean colour
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Rows of the layer that the file names, or of the model's last but one."""
     for newline in NEWLINES:
         g.leave_out(newline)
-    x = merge_rows(g, encoder(keys, tensors, g), 1)
-    if "mm.3.weight" in tensors:  # of Yi-VL
+    x = merge_rows(g, encoder(keys, g), 1)
+    if "mm.3.weight" in g.tensors:  # of Yi-VL
         x = layer_norm(g, matmul(g, x, "mm.0", keys.rows("mm.0.weight")), "mm.1", keys.eps)
         x = matmul(g, activation(g, "gelu_erf", x), "mm.3", keys.n_out)
         g.output("rows", layer_norm(g, x, "mm.4", keys.eps))
         return
     x = activation(g, "gelu_erf", matmul(g, x, "mm.0", keys.rows("mm.0.weight")))
-    g.output("rows", matmul(g, x, "mm.2", keys.n_out) if "mm.2.weight" in tensors else x)
+    g.output("rows", matmul(g, x, "mm.2", keys.n_out) if "mm.2.weight" in g.tensors else x)
 
 
-def encoder(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Value:
+def encoder(keys: VisionKeys, g: Builder) -> Value:
     """Patches with learned positions, and a class token where the file has one; rows of several layers side by side."""
-    has_class = "v.class_embd" in tensors
-    rows = keys.grid("v.position_embd.weight", int(has_class))
-    positions = grid_embed(g, "v.position_embd", rows, keys.n_embd, "corners", class_at="first" if has_class else None)
+    x = placed(g, keys, "corners", "first" if "v.class_embd" in g.tensors else None)
     taken = keys.feature_layers()
     for layer in range(taken[-1], keys.n_layers):
         g.leave_out(f"v.blk.{layer}.")
@@ -48,7 +45,7 @@ def encoder(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder
         if layer + 1 in taken[:-1]:
             found.append(x)
 
-    found.append(encoded(g, keys, add(g, patches(g, keys), positions), n_layers=taken[-1], after=after))
+    found.append(encoded(g, keys, x, n_layers=taken[-1], after=after))
     return functools.reduce(lambda a, b: join(g, a, b, 1), found)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.arch.vision.qwen2vl_merger import encoder
 from edgellm.arch.vision.qwen3vl_merger import images_of
@@ -14,7 +12,7 @@ from edgellm.image_spec import ImageSpec
 WINDOW = 112  # pixels of a window's side, in no file
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Every `n_wa_pattern`-th layer sees all of the image."""
     every = period(keys)
     encoder(keys, g, "rms", [layer for layer in range(keys.n_layers) if every and (layer + 1) % every])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from edgellm.arch.vision._blocks import Norm, encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
@@ -12,7 +12,7 @@ from edgellm.image_spec import ImageSpec
 from edgellm.ops.vision import merge_rows
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     encoder(keys, g, "layer")
 
 
@@ -21,7 +21,7 @@ def encoder(keys: VisionKeys, g: Builder, kind: Norm, windowed: Collection[int] 
     count = keys.merge("spatial_merge_size", 2) ** 2
     x = encoded(g, keys, patches(g, keys, still=True), kind, rotation=rope_2d(keys, 10000.0), windowed=windowed)
     x = merge_rows(g, x, count)
-    g.output("rows", two_products(g, x, "mm.0", "mm.2", keys.n_embd * count, keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.0", "mm.2"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:

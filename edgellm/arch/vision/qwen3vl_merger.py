@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
+from edgellm.arch.vision._blocks import encoded, placed, rope_2d, two_products
 from edgellm.arch.vision._keys import MOST_PIXELS, VisionKeys
 from edgellm.graph import Builder, Value
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows
+from edgellm.ops.vision import merge_rows
 
 LEAST_ROWS, MOST_ROWS = 8, 4096  # llama.cpp's limits
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Learned positions, resized to the image, beside rotary ones; squares of patches become one row."""
-    count, n = keys.merge("spatial_merge_size", 2) ** 2, keys.n_embd
-    x = add(g, patches(g, keys, still=True), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), n, "corners"))
+    count = keys.merge("spatial_merge_size", 2) ** 2
+    x = placed(g, keys, "corners", still=True)
     deep = keys.layer_flags("is_deepstack_layers")
     found: list[Value] = []
 
     def after(layer: int, x: Value) -> None:
         if deep[layer]:
-            block, width = f"v.deepstack.{layer}", n * count
+            block = f"v.deepstack.{layer}"
             y = layer_norm(g, merge_rows(g, x, count), f"{block}.norm", keys.eps)
-            found.append(two_products(g, y, f"{block}.fc1", f"{block}.fc2", width, keys.n_out))
+            found.append(two_products(g, keys, y, f"{block}.fc1", f"{block}.fc2"))
 
     x = merge_rows(g, encoded(g, keys, x, rotation=rope_2d(keys, 10000.0), after=after), count)
-    g.output("rows", two_products(g, x, "mm.0", "mm.2", n * count, keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.0", "mm.2"))
     for number, value in enumerate(found, 1):
         g.output(f"rows_{number}", value)
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.vision._blocks import encoded, patches
+from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder, KVSpec
 from edgellm.image_spec import ImageSpec
 from edgellm.ops.attention import attend, kv_write
 from edgellm.ops.dense import add, matmul
 from edgellm.ops.norm import layer_norm
-from edgellm.ops.vision import grid_embed, merge_rows, query_embed
+from edgellm.ops.vision import merge_rows, query_embed
 
 HEAD_DIM = 128
 MOST_SLICES = 9  # of a picture, its overview not counted
 FIRST_FORM = 2  # the version whose slices stand within one <slice>: MiniCPM-Llama3-V 2.5
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Queries are rows behind the patches that no row sees. Positions in keys are computed; the file's table ends at 70 x 70."""
     g.leave_out("resampler.pos_embed")
-    x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "buckets"))
+    x = placed(g, keys, "buckets")
     x = encoded(g, keys, x)
     n, n_heads = keys.n_out, max(keys.n_out // HEAD_DIM, 1)
     waves = query_embed(g, "resampler.query", keys.queries, n)
-    x = matmul(g, x, "resampler.kv", n) if "resampler.kv.weight" in tensors else x
+    x = matmul(g, x, "resampler.kv", n) if "resampler.kv.weight" in g.tensors else x
     values = layer_norm(g, x, "resampler.ln_kv", keys.eps)
     q = matmul(g, layer_norm(g, waves, "resampler.ln_q", keys.eps), "resampler.attn.q", n)
     k, v = matmul(g, add(g, values, waves), "resampler.attn.k", n), matmul(g, values, "resampler.attn.v", n)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from edgellm.arch._stages import Stage
-from edgellm.arch.vision._blocks import encoded, patches, rope_2d
+from edgellm.arch.vision._blocks import encoded, placed, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
 from edgellm.image_spec import ImageSpec
-from edgellm.ops.dense import add, matmul
-from edgellm.ops.vision import features, grid_embed, merge_rows, patch_conv
+from edgellm.ops.dense import matmul
+from edgellm.ops.vision import features, merge_rows, patch_conv
 
 STRIDES = 4  # of both convolutions
 TILE = (9, 13)  # the side of a tile, as a share of the overview's: 504 of 728 pixels
@@ -40,7 +40,7 @@ def _bias(g: Builder, name: str) -> str | None:
 
 
 def _layers(keys: VisionKeys, g: Builder) -> None:
-    x = add(g, patches(g, keys), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "bilinear"))
+    x = placed(g, keys, "bilinear")
     g.output("rows", merge_rows(g, encoded(g, keys, x, rotation=rope_2d(keys, 10000.0, "norm")), 1))
 
 

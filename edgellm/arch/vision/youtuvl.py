@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.vision._blocks import encoded, rope_2d, two_products
@@ -19,14 +18,14 @@ WINDOW = 112  # pixels of a window's side, where the file says 0
 LEAST_ROWS, MOST_ROWS = 1, 62500  # llama.cpp's limits
 
 
-def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+def build(keys: VisionKeys, g: Builder) -> None:
     """Rotary positions; the file names the layers that see all of the image, all do where it names none."""
     full = keys.integers("wa_layer_indexes")
     windowed = [layer for layer in range(keys.n_layers) if full and layer not in full]
     x = matmul(g, pixels(g, keys.patch), "v.patch_embd", keys.n_embd)
     x = rms_norm(g, encoded(g, keys, x, rotation=rope_2d(keys, 10000.0), windowed=windowed), "mm.input_norm", EPS)
     x = merge_rows(g, x, keys.merge("spatial_merge_size", 2) ** 2)
-    g.output("rows", two_products(g, x, "mm.0", "mm.2", keys.rows("mm.0.weight"), keys.n_out))
+    g.output("rows", two_products(g, keys, x, "mm.0", "mm.2"))
 
 
 def images(keys: VisionKeys) -> ImageSpec:
