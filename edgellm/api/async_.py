@@ -296,10 +296,15 @@ class AsyncStream:
             pass
         return self.result
 
-    async def aclose(self) -> None:
-        """End the answer; `result` then holds what there is. Waits for the token that is being computed."""
+    def cancel(self) -> None:
+        """End the answer at the next token (or step of the prompt) without waiting for it; its reader gets the end."""
         if self._result is None and not self._failed:
             self._started().cancel()
+
+    async def aclose(self) -> None:
+        """End the answer; `result` then holds what there is. Waits for the token that is being computed."""
+        self.cancel()
+        if self._result is None and not self._failed:
             await self.drain()
 
     async def __aenter__(self) -> Self:
@@ -335,6 +340,8 @@ class AsyncRoundStream(AsyncStream):
         if self._stream is None:
             self._stream = self._ask(rounds.messages, rounds.options(self._options))
             self._stream._reports, self._stream._drains = self._reports, self._drains
+            if self._stopped:
+                self._stream.cancel()
         return rounds, self._stream
 
     @property
@@ -358,9 +365,14 @@ class AsyncRoundStream(AsyncStream):
             if stream._failed:
                 return None
             self._result, self._stream = rounds.finished(stream.result), None
-            for call in stream.result.tool_calls if self._result is None else ():
+            for call in stream.result.tool_calls if self._result is None and not self._stopped else ():
                 await in_loop(rounds.carry_out(call))
         return None
+
+    def cancel(self) -> None:
+        self._stopped = True
+        if self._stream is not None:
+            self._stream.cancel()
 
     async def aclose(self) -> None:
         if self._result is None:

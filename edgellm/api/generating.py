@@ -141,7 +141,9 @@ class AnswerMaker:
         )
         background = source.background if asked.priority is None else asked.priority == "background"
         stream = Stream(model.engine, spec, session=source.session, background=background)
-        if not (source.session and source.session.adapters):
+        if asked.adapters is not None:
+            stream.request.adapters = model.adapter_set(asked.adapters)
+        if not stream.request.adapters:
             stream.request.recalled = model.recall(ids, spec.kept)
         return stream
 
@@ -194,6 +196,8 @@ class Generating(AsyncTwins, Prompting):
         was said before, a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with
         this one; without
         a `seed` it draws them, and the answer is another of the same distribution.
+
+        `adapters`: LoRA adapters that `load` was given, as (path, scale), with other scales for this answer.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
         `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark, GBNF). Every answer that ends by

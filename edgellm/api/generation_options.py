@@ -12,6 +12,7 @@ from edgellm.api.forms import FORMS
 from edgellm.api.stop_text import StopText, as_texts
 from edgellm.arguments import check_flag, check_progress
 from edgellm.errors import OptionError
+from edgellm.loading.adapters import Asked
 from edgellm.options.choices import MAX_TRIES
 from edgellm.options.generation import LOGPROBS, MAX_TOKENS, UNLIMITED
 from edgellm.options.table import known_as
@@ -47,6 +48,7 @@ class AnyFormKeywords(SamplingKeywords, total=False):
     stop_loops: bool | None  # end answers that repeat themselves; None: in `chat` alone
     # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
     draft: str | os.PathLike[str] | None
+    adapters: Asked | None  # those of `load` that the answer uses, as (path, scale); None: as the session or model has them
     priority: Priority | None  # "background" gives way to all that is in the foreground; None: as the session was opened
 
 
@@ -74,6 +76,7 @@ class GenerationOptions:
     stop_loops: bool = False
     draft: str | None = None
     priority: Priority | None = None
+    adapters: Asked | None = None
     bans: tuple[str, ...] = ()
     echo: bool = False
     turn_ends: StopText | None = None  # texts that end the answer in any channel, where no token does
@@ -111,6 +114,7 @@ def parse(
         stop_loops if loops is None else check_flag("stop_loops", loops),
         _draft(options.get("draft")),
         None if (priority := options.get("priority")) is None else check_priority(priority),
+        options.get("adapters"),
         bans,
         check_flag("echo", options.get("echo", False)),
         turn_ends,

@@ -280,6 +280,11 @@ class Model(Generating):
         return thinking_of(self.template.source)
 
     @property
+    def adapters(self) -> tuple[tuple[Path, float], ...]:
+        """The LoRA adapters that it was loaded with, and their scales."""
+        return self._loaded.adapters.listed if self._loaded.adapters is not None else ()
+
+    @property
     def closed(self) -> bool:
         return self.engine.closed
 

@@ -56,7 +56,7 @@ class PrefixCache:
         """True if a prompt that is being computed will soon share clearly more tokens than any conversation does now."""
         if request.every_row or self._executable.layout.state_slots:  # recurrent states cannot be cut back to any length
             return False
-        ids, kept, adapters = np.array(request.ids, np.int32), self._kept_by(request), _adapters(request.session)
+        ids, kept, adapters = np.array(request.ids, np.int32), self._kept_by(request), request.adapters
         soon = 0
         for other in awaited:
             if (conversation := other.conversation) is None or conversation.adapters != adapters or other.every_row:
@@ -85,24 +85,22 @@ class PrefixCache:
         kept = self._kept_by(request)
         recalled, request.recalled = request.recalled, None
         ids = np.array(request.ids[:1] if request.every_row else request.ids, np.int32)  # of one token nothing is shared
-        conversation, shared = self._continued(request.session, ids, kept, recalled)
+        conversation, shared = self._continued(request, ids, kept, recalled)
         conversation.truncate(shared)
         conversation.sequence.keep(kept)
         conversation.reused = shared
-        conversation.adapters = _adapters(request.session)
+        conversation.adapters = request.adapters
         self._uses += 1
         conversation.user, conversation.used = weakref.ref(request), self._uses
         request.conversation = conversation
         return shared
 
-    def _continued(
-        self, session: SessionCache | None, ids: TokenIds, kept: int, recalled: Conversation | None
-    ) -> tuple[Conversation, int]:
-        """A conversation for the caller, and how many of its tokens are useful."""
-        adapters = _adapters(session)
-        own = (
-            session.conversation if session is not None and session.conversation is not None and session.conversation.idle else None
-        )
+    def _continued(self, request: Request, ids: TokenIds, kept: int, recalled: Conversation | None) -> tuple[Conversation, int]:
+        """A conversation for the request, and how many of its tokens are useful."""
+        session, adapters = request.session, request.adapters
+        own = session.conversation if session is not None else None
+        if own is not None and (not own.idle or own.adapters != adapters):
+            own = None
         best, shared = own, own.useful(ids, kept) if own is not None else 0
         for other in (*self._others(), *([recalled] if recalled is not None else ())):
             useful = other.useful(ids, kept) if other.adapters == adapters else 0
@@ -182,11 +180,6 @@ class PrefixCache:
         self._kept.clear()
         for session in self._sessions:
             session.conversation = None
-
-
-def _adapters(session: SessionCache | None) -> int:
-    """The number of the set of adapters that a session's tokens are computed with."""
-    return session.adapters if session is not None else 0
 
 
 def _common_prefix(ids: TokenIds, others: TokenIds) -> int:

@@ -35,6 +35,7 @@ class Request:
     ) -> None:
         self.ids = ids  # to be computed; grows by the tokens that are generated
         self.session, self.background, self.preempts_after = session, background, preempts_after
+        self.adapters = session.adapters if session is not None else 0  # number of its set of adapters
         self.vectors: PromptVectors | None = None  # in the place of some ids
         self.kept: int | None = None  # how many of the first tokens are never evicted; None: the sinks
         self.conversation: Conversation | None = None

@@ -198,6 +198,12 @@ class AdapterSets:
                 self._sets[key] = row
             return self._sets[key]
 
+    @property
+    def listed(self) -> tuple[tuple[Path, float], ...]:
+        """The files, and the scales that the model gives them."""
+        scales = next(iter(self._sets))
+        return tuple((Path(adapter.path), scale) for adapter, scale in zip(self.adapters, scales, strict=True))
+
     def describe(self, number: int) -> list[tuple[str, float]]:
         """A set as fingerprints of its adapters and their scales, for saved sessions."""
         scales = next(key for key, row in self._sets.items() if row == number)

@@ -37,9 +37,15 @@ class Notes:
 
 
 def defaults(request: Request, loaded: Loaded) -> dict[str, Any]:
-    """Options of an answer where the request's body does not say otherwise: what the model's makers recommend, and the priority."""
-    background = request.headers.get("x-priority", "").strip().lower() == "background"
-    return {**loaded.offered.sampling, **({"priority": "background"} if background else {})}
+    """Options of an answer where the request's body does not say otherwise: what the model's makers recommend, the priority, and
+    the scales of adapters.
+    """
+    found: dict[str, Any] = dict(loaded.offered.sampling)
+    if request.headers.get("x-priority", "").strip().lower() == "background":
+        found["priority"] = "background"
+    if loaded.adapters is not None:
+        found["adapters"] = loaded.adapters
+    return found
 
 
 def note(request: Request, loaded: Loaded, *answers: Generation) -> None:

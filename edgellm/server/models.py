@@ -60,6 +60,7 @@ class Loaded:
     used: float = 0.0
     expires: float | None = None
     timer: asyncio.TimerHandle | None = None  # that looks whether it has
+    adapters: list[tuple[Path, float]] | None = None  # of requests that name none; None: as it was loaded
 
     @property
     def name(self) -> str:

@@ -7,26 +7,34 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar  # Any: of coroutines
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Protocol, TypeVar  # Any: of coroutines
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from edgellm import AsyncStream, EdgeError, Event
+from edgellm import EdgeError, Event
 from edgellm.server.bodies import ClientGone
 from edgellm.server.problems import Problem, problem_of
 from edgellm.server.settings import PING_SECONDS, PROGRESS_SECONDS
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-Begin = Callable[[int], Awaitable[AsyncStream]]
 Chunks = AsyncGenerator[bytes, None]
 log = logging.getLogger("edgellm.server")
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 COMMENT = b": ping\n\n"  # which readers of server-sent events leave out
 SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
+
+
+class Answering(Protocol):
+    """An answer of the library, or one that the server ends early."""
+
+    def events(self) -> AsyncIterator[Event]: ...
+
+
+Begin = Callable[[int], Awaitable[Answering]]
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
@@ -77,7 +85,7 @@ class Spaces:
         yield event
 
 
-async def pinged(answer: AsyncStream, *, progress: bool = False) -> AsyncGenerator[Event | None]:
+async def pinged(answer: Answering, *, progress: bool = False) -> AsyncGenerator[Event | None]:
     """The events of an answer; None where nothing came for `PING_SECONDS`, at first too.
 
     Events of the prompt count as nothing, unless `progress` asks for one every `PROGRESS_SECONDS`.

@@ -231,6 +231,17 @@ def test_dropping_a_stream_with_held_back_text_ends_its_thread(model: edgellm.Mo
     asyncio.run(main())
 
 
+def test_one_that_is_cancelled_gives_its_reader_the_end(model: edgellm.Model) -> None:
+    async def main() -> None:
+        stream, text = model.astream("a", max_tokens="unlimited", **OPTIONS), ""
+        async for event in stream.events():
+            text += event.text
+            stream.cancel()
+        assert event.result is not None and event.result.stop_reason == "cancelled" and event.result.text == text
+
+    asyncio.run(main())
+
+
 def test_errors_reach_the_awaiter_once(model: edgellm.Model) -> None:
     def fails(ids: Any, logits: Any) -> Any:
         raise RuntimeError("the processor's own")

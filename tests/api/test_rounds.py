@@ -271,6 +271,15 @@ def test_rounds_stream_are_counted_and_end_when_cancelled(tmp_path: Path) -> Non
             return await model.achat(ASK, **options())
 
         assert asyncio.run(all_of_it()).messages[1]["content"] == "Rome: sun for 1 days"
+
+        async def cancelled() -> Generation:
+            answer = await model.achat(ASK, stream=True, **options())
+            async for _ in answer:
+                answer.cancel()
+            return answer.result
+
+        ended = asyncio.run(cancelled())
+        assert ended.stop_reason == "cancelled" and ended.messages == ()
         with model.chat(ASK, stream=True, **options()) as stream:
             next(stream)
             stream.cancel()

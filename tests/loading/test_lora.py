@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tiny_adapters import factors_for, matrices, write
 from tiny_models import tiny_model
 
 import edgellm
@@ -18,9 +19,7 @@ from edgellm.arch import load_graph
 from edgellm.engine import state_store
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.loading.adapters import AdaptedWeights, AdapterSets, narrowed
 from edgellm.passes.lora import SCALES, adaptable
 from edgellm.reference import Reference
@@ -29,43 +28,6 @@ from edgellm.weights import WeightStore
 Floats = npt.NDArray[np.float32]
 IDS = [1, 40, 7, 60, 33, 12, 50, 5, 41]
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
-
-
-def matrices(path: Path) -> dict[str, Floats]:
-    """The weights of a model that adapters may change."""
-    gguf = open_gguf(path)
-    store = WeightStore(gguf)
-    found = {name: store[name].array().copy() for name in store.names() if len(store[name].shape) == 2}
-    store.close()
-    return found
-
-
-def write(
-    path: Path, factors: Mapping[str, tuple[Floats, Floats]], alpha: float | None, arch: str, kind: str = "F32", **metadata: Any
-) -> Path:
-    """A GGUF adapter."""
-    tensors = {f"{name}.{half}": pair[k] for name, pair in factors.items() for k, half in enumerate(("lora_a", "lora_b"))}
-    keys = {"general.architecture": arch, "general.type": "adapter", "adapter.type": "lora"} | metadata
-    keys |= {} if alpha is None else {"adapter.lora.alpha": float(alpha)}
-    kinds = {name: kind if array.shape[-1] % TYPES_BY_NAME[kind].block == 0 else "F32" for name, array in tensors.items()}
-    infos = [NewTensor(name, array.shape, TYPES_BY_NAME[kinds[name]]) for name, array in tensors.items()]
-    with GGUFWriter(path, keys, infos) as writer:
-        for name, array in tensors.items():
-            writer.write(name, CODECS[kinds[name]].quantize(np.ascontiguousarray(array, np.float32)))
-    return path
-
-
-def factors_for(
-    weights: Mapping[str, Floats], rank: int, seed: int, names: Sequence[str] | None = None
-) -> dict[str, tuple[Floats, Floats]]:
-    """Random factors, as large as to matter."""
-    rng, found = np.random.default_rng(seed), {}
-    for name in names or weights:
-        rows, columns = weights[name].shape
-        a_shape, b_shape = ((rows, rank), (columns, rank)) if name == "token_embd.weight" else ((rank, columns), (rows, rank))
-        a, b = (rng.standard_normal(shape).astype(np.float32) * np.float32(0.2) for shape in (a_shape, b_shape))
-        found[name] = (a, b)
-    return found
 
 
 def merged(base: Path, out: Path, parts: Sequence[tuple[Mapping[str, tuple[Floats, Floats]], float]]) -> Path:
@@ -145,6 +107,16 @@ def test_each_conversation_has_its_own(tmp_path: Path) -> None:
         alone = [model.session(adapters=wish).generate(IDS, max_tokens=12, **GREEDY).token_ids for wish in wishes]
         assert len(set(alone)) == 4 and alone[3] == bare
         assert model.generate(IDS, max_tokens=12, **GREEDY).token_ids == alone[0]
+        assert [each[1] for each in model.adapters] == [0.25, 0.0] and model.adapters[0][0] == first.resolve()
+        for _ in range(2):  # each answer with its own, whichever were used before, also in a session with others
+            for wish, wanted in zip(wishes, alone, strict=True):
+                answer = model.generate(IDS, adapters=wish, max_tokens=12, **GREEDY)
+                assert answer.token_ids == wanted
+                with model.session(adapters=wishes[1]) as session:
+                    session.generate(IDS, max_tokens=2, **GREEDY)
+                    own = alone[1] if wish is None else wanted
+                    assert session.generate(IDS, adapters=wish, max_tokens=12, **GREEDY).token_ids == own
+        assert answer.stats.cached_tokens > 0
         sessions = [model.session(adapters=wish) for wish in wishes]
         streams = [session.stream(IDS, max_tokens=12, **GREEDY) for session in sessions]
         together = [[piece.token_id for piece in row if piece] for row in zip(*streams, strict=False)]
@@ -208,7 +180,8 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
     with edgellm.load(base, adapters=[write(tmp_path / "g.gguf", good, 8, "llama")]) as model:
         with pytest.raises(OptionError, match="was not loaded"):
             model.session(adapters=[("other.gguf", 1.0)])
-        assert model.chat is not None
+        with pytest.raises(OptionError, match="was not loaded"):
+            model.generate(IDS, adapters=[("other.gguf", 1.0)])
 
 
 @pytest.mark.parametrize("name", ["blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight"])

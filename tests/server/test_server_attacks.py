@@ -50,7 +50,7 @@ BODIES = {
     "a huge number": b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"9" * 5000 + b"}",
     "negative temperature": b'{"messages": [{"role": "user", "content": "x"}], "top_p": -3}',
     "n": b'{"messages": [{"role": "user", "content": "x"}], "n": 100000}',
-    "logit_bias": b'{"messages": [{"role": "user", "content": "x"}], "logit_bias": {"x": 1}}',
+    "logit_bias": b'{"messages": [{"role": "user", "content": "x"}], "logit_bias": {"x": "y"}}',
     "a token that there is not": b'{"messages": [{"role": "user", "content": "x"}], "logit_bias": {"999999999": 1}}',
     "top_logprobs": b'{"messages": [{"role": "user", "content": "x"}], "logprobs": true, "top_logprobs": 1000}',
     "response_format": b'{"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "x"}}',

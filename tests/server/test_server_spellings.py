@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from edgellm.server.anthropic.requests import CountBody, MessagesBody
 from edgellm.server.bodies import read
-from edgellm.server.llama_cpp import DetokenizeBody, InfillBody, TemplateBody, TextBody, TokenizeBody
+from edgellm.server.llama_cpp.requests import DetokenizeBody, InfillBody, TextBody, TokenizeBody
 from edgellm.server.ollama.requests import EmbedBody, GenerateBody, Named, OllamaChatBody, PullBody
 from edgellm.server.openai.completions import CompletionBody
 from edgellm.server.openai.embeddings import EmbeddingBody
@@ -50,7 +50,6 @@ BODIES: tuple[tuple[type[BaseModel], dict[str, Any]], ...] = (
     (Named, {}),
     (TokenizeBody, {"content": "x"}),
     (DetokenizeBody, {"tokens": [1]}),
-    (TemplateBody, {"messages": user()}),
     (TextBody, {"prompt": "x"}),
     (InfillBody, {}),
 )

@@ -1,4 +1,4 @@
-"""OpenAI's other endpoints, and llama-server's: completions, embeddings, responses, tokens, metrics."""
+"""OpenAI's other endpoints: completions, embeddings, responses, reranking; metrics."""
 
 from __future__ import annotations
 
@@ -147,42 +147,6 @@ def test_embeddings(embedder: tuple[openai.OpenAI, Path]) -> None:
             client.embeddings.create(model="tiny-bert", input=bad)
 
 
-def test_tokens(server: Running, model: edgellm.Model) -> None:
-    ids = server.ask("/tokenize", {"content": "Hello world"})[1]["tokens"]
-    assert ids == model.tokenize("Hello world", add_special=False)
-    pieces = server.ask("/tokenize", {"content": "Hello world", "with_pieces": True})[1]["tokens"]
-    assert [piece["id"] for piece in pieces] == ids and "Hello" in "".join(piece["piece"] for piece in pieces)
-    assert server.ask("/detokenize", {"tokens": ids})[1]["content"].strip() == "Hello world"
-    assert server.ask("/detokenize", {"tokens": [10**9]})[0] == 400
-    assert server.ask("/apply-template", {"messages": user()})[1]["prompt"] == model.apply_template(user())
-    assert server.ask("/props")[1]["default_generation_settings"]["n_ctx"] == 1024
-    assert len(server.ask("/slots")[1]) == 4
-    assert server.ask("/infill", {"input_prefix": "a", "input_suffix": "b"})[0] == 400
-
-
-def test_llama_servers_completion(server: Running, model: edgellm.Model) -> None:
-    wanted = model.generate("Once upon a time", max_tokens=8, temperature=0, ignore_eos=True)
-    ids = model.tokenize("Once upon a time")
-    for prompt in ("Once upon a time", ids, [*ids[:2], *ids[2:]], ["Once upon", *ids[len(model.tokenize("Once upon")) :]]):
-        body = {"prompt": prompt, "n_predict": 8, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
-        status, answer = server.ask("/completion", body)
-        assert status == 200 and answer["content"] == wanted.text and answer["stop_type"] == "limit"
-        assert (answer["tokens_predicted"], answer["tokens_evaluated"], answer["tokens"]) == (8, len(ids), list(wanted.token_ids))
-    lines = server.ask("/completion", {**body, "stream": True})[1].split("\n\n")
-    values = [json.loads(line.removeprefix("data: ")) for line in lines if line]
-    assert "".join(value["content"] for value in values) == wanted.text
-    assert [value["stop"] for value in values] == [False] * (len(values) - 1) + [True]
-    word = server.ask("/completion", {**body, "stop": [wanted.text[4:6]]})[1]
-    assert word["stop_type"] == "word" and word["stopping_word"] == wanted.text[4:6] and word["content"] == wanted.text[:4]
-    for stream in (False, True):
-        text = server.ask("/completion", {**body, "n_probs": 2, "stream": stream})[1]
-        parts = [text] if not stream else [json.loads(line[6:]) for line in text.split("\n\n") if line]
-        found = [each for part in parts for each in part.get("completion_probabilities", ())]
-        assert [each["id"] for each in found] == list(wanted.token_ids) and {len(each["top_logprobs"]) for each in found} == {2}
-    assert "2 prompts" in server.ask("/completion", {**body, "prompt": ["a", "b"]})[1]["error"]["message"]
-    assert server.ask("/completion", {})[0] == server.ask("/completion", {"prompt": [10**9]})[0] == 400
-
-
 def test_metrics(server: Running) -> None:
     server.ask("/v1/chat/completions", {"messages": user(), "max_tokens": 3, "temperature": 0})
     status, text = server.ask("/metrics")
@@ -191,24 +155,6 @@ def test_metrics(server: Running) -> None:
     assert int(lines['edgellm_requests_total{status="200",model="guide"}']) >= 1
     assert lines["edgellm_time_to_first_token_seconds_count"] == lines['edgellm_time_to_first_token_seconds_bucket{le="+Inf"}']
     assert lines['edgellm_parallel{model="guide"}'] == "4" and lines['edgellm_running{model="guide"}'] == "0"
-
-
-def test_code_is_filled_in(tmp_path: Path) -> None:
-    path = tiny_model(
-        tmp_path / "coder.gguf",
-        "llama",
-        "F32",
-        tokenizer="bpe",
-        metadata={f"tokenizer.ggml.fim_{name}_token_id": k for k, name in ((4, "pre"), (5, "suf"), (6, "mid"))},
-    )
-    with edgellm.load(path) as model, running(models=(str(path),)) as server:
-        ids = model.fill_in_prompt("ab", "cd")
-        assert [token for token in ids if token in (4, 5, 6)] == [4, 5, 6]
-        wanted = model.generate(ids, max_tokens=5, temperature=0, ignore_eos=True).text
-        body = {"input_prefix": "ab", "input_suffix": "cd", "n_predict": 5, "temperature": 0, "ignore_eos": True}
-        assert server.ask("/infill", body)[1]["content"] == wanted
-        asked = {"prompt": "ab", "suffix": "cd", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
-        assert server.ask("/v1/completions", asked)[1]["choices"][0]["text"] == wanted
 
 
 def test_rerank(tmp_path: Path) -> None:

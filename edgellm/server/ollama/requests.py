@@ -12,35 +12,18 @@ from pydantic import BaseModel, BeforeValidator, Field
 from edgellm import Model
 from edgellm.server.parts import Content, joined, picture_of_base64
 from edgellm.server.problems import Problem
+from edgellm.server.sampling import SamplingBody
 
-SAME = (  # options with the library's names
-    "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "presence_penalty",
-    "frequency_penalty", "mirostat", "mirostat_tau", "mirostat_eta", "ignore_eos",
-)  # fmt: skip
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 USUAL = -1.0  # the server's own keep_alive
 
 
-class Options(BaseModel, extra="allow"):
+class Options(SamplingBody, extra="allow"):
     """The `options` of a request; those that the library has no use for, such as num_gpu, are ignored."""
 
     num_predict: int | None = None
-    seed: int | None = None
     stop: str | list[str] | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    ignore_eos: bool | None = None
 
 
 class Named(BaseModel):
@@ -81,13 +64,11 @@ class GeneratingBody(Asked):
 
     def generation(self, model: Model, default: int | None) -> dict[str, Any]:
         """Options of `chat` and `generate`. Raises Problem."""
-        asked = self.options or Options()
-        options: dict[str, Any] = {name: value for name in SAME if (value := getattr(asked, name)) is not None}
+        asked = self.options or Options.model_validate({})
+        options = asked.sampled
         limit = asked.num_predict if asked.num_predict is not None else default
         if limit is not None and limit >= 0:
             options["max_tokens"] = limit
-        if asked.seed is not None and asked.seed >= 0:
-            options["seed"] = asked.seed
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         if stops := [text for text in stops if text]:
             options["stop"] = stops

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgellm.server.models import Models
 from edgellm.server.openai.chat import Chat, problem_body
 from edgellm.server.openai.completions import Completions
-from edgellm.server.openai.embeddings import Embeddings
+from edgellm.server.openai.embeddings import NATIVE, Embeddings
 from edgellm.server.openai.listing import Listing
 from edgellm.server.openai.rerank import Rerank
 from edgellm.server.openai.transcriptions import Transcriptions
@@ -26,6 +26,7 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/v1/chat/completions", chat.answer),
         ("POST", "/v1/completions", completions.answer),
         ("POST", "/v1/embeddings", embeddings.answer),
+        ("POST", NATIVE, embeddings.answer),
         ("POST", "/v1/audio/transcriptions", transcriptions.answer),
         ("POST", "/v1/rerank", rerank.answer),
         ("POST", "/v1/reranking", rerank.answer),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any  # Any: JSON
 
 from pydantic import Field
@@ -20,7 +20,7 @@ from edgellm.server.openai.chat import DONE, FINISH, completion_head, sse, sse_p
 from edgellm.server.openai.requests import Sampled
 from edgellm.server.problems import Problem
 from edgellm.server.settings import Settings
-from edgellm.server.streaming import COMMENT, SSE, Begin, Chunks, choices, merged, streamed, unless_gone
+from edgellm.server.streaming import COMMENT, SSE, Answering, Begin, Chunks, choices, merged, streamed, unless_gone
 
 USUAL_TOKENS = 16  # of an answer whose request sets no limit, as OpenAI has it
 MOST_PROMPTS = 64
@@ -43,8 +43,8 @@ class CompletionBody(Sampled):
             raise Problem(400, f"prompt has {len(found)} prompts; give 1 to {MOST_PROMPTS}.")
         return found
 
-    def options(self, default: int | None) -> dict[str, Any]:
-        options = self.sampling(USUAL_TOKENS if default is None else default)
+    def options(self, model: Model, default: int | None) -> dict[str, Any]:
+        options = self.sampling(model, USUAL_TOKENS if default is None else default)
         return options if self.logprobs is None else {**options, "logprobs": self.logprobs}
 
     def ids(self, model: Model, prompt: str | list[int]) -> list[int]:
@@ -67,10 +67,11 @@ class Completions:
 
     async def _whole(self, request: Request, body: CompletionBody) -> Response:
         async with self._models.use(body.model) as loaded:
-            model, options = loaded.model, {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
+            model = loaded.model
+            options = {**defaults(request, loaded), **body.options(model, self._settings.max_tokens)}
             prompts = [await asyncio.to_thread(body.ids, model, prompt) for prompt in body.prompts]
             found, listed = dict[int, Generation](), list[dict[str, Any]]()
-            async with contextlib.aclosing(_events(model, body, prompts, options)) as events:
+            async with contextlib.aclosing(events_of(model, prompts, body.n or 1, options)) as events:
                 async for index, event in events:
                     if event is not None and event.result is not None:
                         found[index] = event.result
@@ -83,13 +84,14 @@ class Completions:
 
     async def _stream(self, request: Request, body: CompletionBody) -> Chunks:
         async with self._models.use(body.model) as loaded:
-            model, options = loaded.model, {**defaults(request, loaded), **body.options(self._settings.max_tokens)}
+            model = loaded.model
+            options = {**defaults(request, loaded), **body.options(model, self._settings.max_tokens)}
             prompts, n = [await asyncio.to_thread(body.ids, model, prompt) for prompt in body.prompts], body.n or 1
             head = completion_head("cmpl", "text_completion", loaded.name)
             writers = [
                 CompletionChunker(model, body, ids, head, index * n + k) for index, ids in enumerate(prompts) for k in range(n)
             ]
-            async with contextlib.aclosing(_events(model, body, prompts, options)) as events:
+            async with contextlib.aclosing(events_of(model, prompts, body.n or 1, options)) as events:
                 async for index, event in events:
                     yield writers[index].push(event)
             answers = [writer.result for writer in writers if writer.result is not None]
@@ -99,19 +101,28 @@ class Completions:
             yield DONE
 
 
-async def _events(
-    model: Model, body: CompletionBody, prompts: Sequence[list[int]], options: dict[str, Any]
+async def events_of(
+    model: Model,
+    prompts: Sequence[list[int]],
+    n: int,
+    options: dict[str, Any],
+    *,
+    progress: bool = False,
+    limited: Callable[[AsyncStream], Answering] = lambda answer: answer,
 ) -> AsyncGenerator[tuple[int, Event | None]]:
-    """The events of all answers, with the numbers of their choices; as many at a time as the model writes."""
-    n, most = body.n or 1, model.load_stats().parallel
+    """The events of `n` answers to each prompt, with the numbers of the answers; as many at a time as the model writes.
+
+    `limited`: what ends an answer early.
+    """
+    most = model.load_stats().parallel
 
     def beginner(ids: list[int]) -> Begin:
-        async def begin(k: int) -> AsyncStream:
-            return model.astream(ids, **of_choice(options, k))
+        async def begin(k: int) -> Answering:
+            return limited(model.astream(ids, **of_choice(options, k)))
 
         return begin
 
-    sources = [choices(beginner(ids), n, most) for ids in prompts]
+    sources = [choices(beginner(ids), n, most, progress=progress) for ids in prompts]
     async with contextlib.aclosing(merged(sources, max(1, most // n))) as found:
         async for number, (k, event) in found:
             yield number * n + k, event

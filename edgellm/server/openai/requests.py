@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal  # Any: JSON
 
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from edgellm import Model
 from edgellm.server.parts import checked
 from edgellm.server.problems import Problem
+from edgellm.server.sampling import SamplingBody
 
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repeat_penalty",
-    "repeat_last_n",
-    "typical_p",
-    "seed",
-    "ignore_eos",
-)
 FORMS = {"json": "schema", "regex": "regex", "choice": "choices", "grammar": "grammar"}  # names of vLLM's, and the library's
 MOST_CHOICES = 16
+Bias = float | Literal[False]  # False: the token never comes
 
 
 class Message(BaseModel, extra="allow"):
@@ -77,7 +69,14 @@ class Structured(BaseModel):
     grammar: str | None = None
 
 
-class Sampled(BaseModel):
+class AskedAdapter(BaseModel):
+    """A LoRA adapter of llama-server's: its number among those of the model, and its scale."""
+
+    id: int
+    scale: float = 0.0
+
+
+class Sampled(SamplingBody):
     """The fields that requests for text share."""
 
     model: str | None = None
@@ -85,21 +84,11 @@ class Sampled(BaseModel):
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = Field(None, validation_alias=AliasChoices("repeat_penalty", "repetition_penalty"))
-    repeat_last_n: int | None = None
-    typical_p: float | None = None
-    seed: int | None = None
     stop: str | list[str | None] | None = None
-    logit_bias: dict[int, float] | None = None
+    logit_bias: dict[int | str, Bias] | list[tuple[int | str, Bias]] | None = None
+    lora: list[AskedAdapter] | None = None
     service_tier: str | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    ignore_eos: bool | None = None
     min_tokens: int | None = None
     stop_token_ids: list[int] | None = None
     json_schema: dict[str, Any] | None = None
@@ -128,15 +117,13 @@ class Sampled(BaseModel):
                 raise Problem(400, f"the schema is not JSON ({error}).", code="invalid_value") from error
         return {FORMS[name]: value for name, value in found.items()}
 
-    def sampling(self, default: int | None) -> dict[str, Any]:
+    def sampling(self, model: Model, default: int | None) -> dict[str, Any]:
         """Options of `generate`. `default`: tokens of an answer where the request sets no limit. Raises Problem."""
         if (self.min_tokens or 0) > 0 and not self.ignore_eos:
             raise Problem(400, "min_tokens is not supported; give ignore_eos and max_tokens for an answer of a certain length.")
         if self.stop_token_ids:
             raise Problem(400, "stop_token_ids is not supported; give the texts of these tokens as stop.")
-        options: dict[str, Any] = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
-        if options.get("seed", 0) < 0:
-            del options["seed"]
+        options = self.sampled
         limit = self.max_tokens if self.max_tokens is not None and self.max_tokens >= 0 else default
         if limit is not None:
             options["max_tokens"] = limit
@@ -144,12 +131,33 @@ class Sampled(BaseModel):
         if stops := [text for text in stops if text]:
             options["stop"] = stops
         if self.logit_bias:
-            options["logit_bias"] = self.logit_bias
+            options["logit_bias"] = _biases(model, self.logit_bias)
+        if self.lora is not None:
+            options["adapters"] = adapters_of(model, self.lora)
         if self.service_tier == "flex":
             options["priority"] = "background"
         if self.truncation == "auto":
             options["context_policy"] = "drop-oldest-turns"
         return {**options, **self.form}
+
+
+def _biases(model: Model, given: Mapping[int | str, Bias] | list[tuple[int | str, Bias]]) -> dict[int, float]:
+    """Biases by token id. A key that is a text stands for each of its tokens, as llama-server has it."""
+    found = dict[int, float]()
+    for key, bias in given.items() if isinstance(given, Mapping) else given:
+        number = isinstance(key, int) or key.removeprefix("-").isdecimal()
+        for token in [int(key)] if number else model.tokenize(str(key), add_special=False):
+            found[token] = -math.inf if bias is False else bias
+    return found
+
+
+def adapters_of(model: Model, asked: list[AskedAdapter]) -> list[tuple[Path, float]]:
+    """Adapters by their numbers in GET /lora-adapters. Raises Problem."""
+    known = model.adapters
+    wrong = next((each.id for each in asked if not 0 <= each.id < len(known)), None)
+    if wrong is not None:
+        raise Problem(400, f"lora: there is no adapter {wrong}; GET /lora-adapters lists the {len(known)} of this model.")
+    return [(known[each.id][0], each.scale) for each in asked]
 
 
 class ChatBody(Sampled):
@@ -188,7 +196,7 @@ class ChatBody(Sampled):
         """Options of `chat`. Raises Problem for what cannot be kept."""
         if self.max_completion_tokens is not None:
             self.max_tokens = self.max_completion_tokens
-        options = self.sampling(default)
+        options = self.sampling(model, default)
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
         if "audio" in (self.modalities or ()):
