@@ -9,6 +9,7 @@ from typing import Any
 
 import ollama
 import pytest
+from scripted import TEMPLATE
 from serving import LONG, Running, running, slow_steps, until, user
 from tiny_models import tiny_model
 
@@ -157,6 +158,40 @@ def test_models_are_kept_as_long_as_asked() -> None:
 )
 def test_durations(given: Any, seconds: float | None) -> None:
     assert duration(given) == seconds
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [  # fields of /api/chat or /api/generate, and what the refusal says
+    *(("chat", {"think": each}, "give true, false, low, medium, high or max") for each in ("banana", "", "true", 3)),
+    *(("chat", {"think": each}, "does not support thinking") for each in (True, "high")),
+    *(("chat", {"format": each}, "json, or a JSON schema") for each in ("yaml", "text")),
+    *(("chat", {"keep_alive": each}, "keep_alive") for each in ("5x", "m", True, [])),
+    ("chat", {"options": {"temperature": "hot"}}, "options.temperature"),
+    *(("generate", {"raw": True, **more}, "no system or context") for more in ({"system": "x"}, {"context": [1]})),
+    ("generate", {"template": "x"}, "template is not supported"),
+    ("generate", {"suffix": "x"}, "filling in the middle"),
+    ("generate", {"images": ["data:image/png;base64,aGk="]}, "takes no images"),
+]
+
+
+@pytest.mark.parametrize(("path", "more", "said"), REFUSED)
+def test_values_that_are_refused(server: Running, path: str, more: dict[str, Any], said: str) -> None:
+    body = {"model": "guide", "messages": user(), "prompt": "Hello", "stream": False, **more}
+    status, answer = server.ask(f"/api/{path}", body)
+    assert status == 400 and said in answer["error"]
+
+
+def test_levels_of_thinking(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "t.gguf", "llama", "F32", tokenizer="spm", template="{{ reasoning_effort }}\n" + TEMPLATE)
+    with edgellm.load(path) as model:
+        for level in ("low", "medium", "high", "max"):
+            options = OllamaChatBody.model_validate({"think": level}).thinking(model)
+            assert model.apply_template(user("Hi"), **options).startswith(level)
+
+
+def test_any_json(server: Running) -> None:
+    body = {"model": "guide", "messages": user(), "stream": False, "format": {}, "options": {"num_predict": 8, "temperature": 0}}
+    plain = server.ask("/api/chat", {**body, "format": ""})[1]["message"]["content"]
+    assert server.ask("/api/chat", body)[1]["message"]["content"].strip()[:1] in '{["-0123456789tfn' and plain[:1].isalpha()
 
 
 def test_calls_and_their_results_get_ids() -> None:

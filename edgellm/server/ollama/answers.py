@@ -61,6 +61,8 @@ class OllamaAnswers:
             raise Problem(400, "images cannot follow a context of tokens; send all messages to /api/chat.")
         if body.template:
             raise Problem(400, "template is not supported; give raw, and the whole prompt.")
+        if body.raw and (body.system or body.context):
+            raise Problem(400, "raw prompts have no system or context; put all of it into the prompt.")
         if not body.prompt and not body.suffix:
             return await unless_gone(request.receive, self._load(body, _response))
 

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any  # Any: JSON
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, StrictFloat
 
 from edgellm import Model
 from edgellm.server.parts import Content, joined, picture_of_base64
@@ -16,6 +16,7 @@ from edgellm.server.sampling import SamplingBody
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+LEVELS = ("low", "medium", "high", "max")  # of thinking
 USUAL = -1.0  # the server's own keep_alive
 
 
@@ -41,7 +42,7 @@ class Asked(Named):
     """The fields that requests for text and for vectors share."""
 
     options: Options | None = None
-    keep_alive: str | float | None = None
+    keep_alive: str | StrictFloat | None = None
     truncate: bool | None = None
 
     @property
@@ -50,10 +51,17 @@ class Asked(Named):
         return duration(self.keep_alive)
 
 
+def _checked_think(given: object) -> object:
+    """A truth value or a level. Raises Problem."""
+    if given is None or isinstance(given, bool) or given in LEVELS:
+        return given
+    raise Problem(400, f"think {str(given)[:40]!r} is not supported; give true, false, {', '.join(LEVELS[:-1])} or {LEVELS[-1]}.")
+
+
 class GeneratingBody(Asked):
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
-    think: bool | str | None = None
+    think: Annotated[bool | str | None, BeforeValidator(_checked_think)] = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     shift: bool | None = None
@@ -74,7 +82,7 @@ class GeneratingBody(Asked):
             options["stop"] = stops
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or 0
-        if self.format:
+        if self.format is not None and self.format != "":
             options["schema"] = self._schema()
         if self.truncate:
             options["context_policy"] = "drop-oldest-turns"
@@ -92,7 +100,7 @@ class GeneratingBody(Asked):
     def thinking(self, model: Model) -> dict[str, Any]:
         """Options of `chat` for `think`: a truth value, or how much of it."""
         if self.think is None or model.thinking == "no":
-            if self.think and not isinstance(self.think, str):
+            if self.think:
                 raise Problem(400, "this model does not support thinking; leave think out.")
             return {}
         options: dict[str, Any] = {"think": bool(self.think)} if model.thinking == "optional" else {}
