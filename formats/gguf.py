@@ -55,6 +55,10 @@ class GGUFFile(TensorFiles[TensorInfo]):
         """Arrays that belong to a tensor beside its bytes: none in GGUF."""
         return ()
 
+    def unread(self) -> str:
+        """A sentence on settings that nothing has read, "" where there are none, as in GGUF."""
+        return ""
+
 
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Open a GGUF v2 or v3 file, or all files of a split model by any one of them. Raises the FormatErrors.

@@ -106,7 +106,8 @@ def find_family(config: Config, file: str) -> tuple[Family, CheckpointSettings]:
             file=file,
             field="hidden_act",
         )
-    wrong = (key for key, allowed in family.only.items() if _at(config, key) is not None and _at(config, key) not in allowed)
+    only = {"rope_traditional": (False,), **family.only}
+    wrong = (key for key, allowed in only.items() if _at(config, key) is not None and _at(config, key) not in allowed)
     if key := next(wrong, "") or asked(family.refuses, config, file):
         raise Unsupported(
             f"{str(_at(config, key))[:40]} asks for a graph that edgellm does not have for {family.architecture} "
@@ -180,6 +181,14 @@ def metadata_of(config: CheckpointSettings, family: Family, file: str) -> dict[s
             field=PART,
         )
     keys |= {**_scaling(config, rope, file, family, own), **own}
+    sliding = _sliding_rope(config)
+    other = sliding and "rope.dimension_count_swa" not in own and sliding.get(PART) != rope.get(PART)
+    if other or _kind(sliding) != "default":
+        raise Unsupported(
+            f"{str(dict(sliding))[:80]}: edgellm cannot scale the angles of sliding layers; take a model without this setting",
+            file=file,
+            field=f"rope_parameters.{SLIDING}",
+        )
     found = {f"{name}.{key}": _float(value) if key in FLOATS else value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": folder_name(file), **found}
 
@@ -212,11 +221,16 @@ def _rope(config: Config) -> dict[str, Any]:
     return found
 
 
-def _sliding_base(config: Config) -> object:
-    """The base of sliding layers where they have one of their own."""
+def _sliding_rope(config: Config) -> Config:
+    """Settings of sliding layers' angles, {} where they have none of their own."""
     settings = config.get("rope_parameters")
     sliding = settings.get(SLIDING) if isinstance(settings, Mapping) else None
-    return sliding.get("rope_theta") if isinstance(sliding, Mapping) else config.get("rope_local_base_freq")
+    return sliding if isinstance(sliding, Mapping) else {}
+
+
+def _sliding_base(config: Config) -> object:
+    """The base of sliding layers where they have one of their own."""
+    return sliding.get("rope_theta") if (sliding := _sliding_rope(config)) else config.get("rope_local_base_freq")
 
 
 def _scaling(config: Config, rope: Config, file: str, family: Family, own: Config) -> dict[str, Any]:

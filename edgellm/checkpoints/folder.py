@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from edgellm.formats.mapped import Bytes
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors
 from edgellm.tokenizer.build import REFUSAL
 
+SHOWN = 40  # letters of a setting's value
 COMPARED = 1 << 24  # bytes that are compared together
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
@@ -255,6 +257,17 @@ class MlxFolder(GGUFFile):
             found.append(Companion(parts[0].dtype, data if source.rows is None else data[source.rows]))
         return tuple(found)
 
+    def unread(self) -> str:
+        listed = ", ".join(
+            f"{key} ({json.dumps(value)[:SHOWN]})" for key, value in self.config.unread(self.family.architecture).items()
+        )
+        return (
+            f"settings of config.json that edgellm does not know: {listed}; where they change what the model computes, compare its "
+            "answers with the original's"
+            if listed
+            else ""
+        )
+
     def drop(self, name: str) -> None:
         if name in self._sources:
             self._made.pop(name, None)
@@ -295,6 +308,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))
         made = {**divisors, **asked(family.made, config, folder), **dense_layers(folder)}
+        if by_mlx and family.folded_in_mlx:
+            made |= asked(family.folded_in_mlx, config, folder)
         for name, values in made.items():
             model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")

@@ -12,7 +12,10 @@ from edgellm.hparams import MAX_LAYERS
 
 IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
 TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
-SENSES = r"(?:text|vision|visual|audio)_\w+|image_\w+|video_\w+|mm_tokens_per_image|.*soft_tokens_per_image|vit_\w+|anyres_\w+"
+SENSES = (
+    r"(?:text|vision|visual|audio)_\w+|image_\w+|video_\w+|mm_tokens_per_image|.*soft_tokens_per_image|vit_\w+|anyres_\w+"
+    r"|projector_\w+"
+)
 TRAINING = (
     r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|\w+_jitter_noise|rescale_\w+|seq_aux"
     r"|ep_size|.*_xavier_init|.*_init_scale|pretraining_tp|time_step_(?:floor|init_scheme|max|min|scale)|use_l2warp|problem_type"
@@ -49,18 +52,20 @@ HUNYUAN = {
     "use_rotary_pos_emb",
     "num_media_embeds",
 }
+FACTORS = {f"{part}_multiplier" for part in ("attention_in", "attention_out", "ssm_in", "ssm_out", "embedding", "lm_head")}
 BY_ARCHITECTURE: dict[str, Set[str]] = {
     **dict.fromkeys(("qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3"), WINDOWS),
     **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN),
     **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
-    "dots1": NEXT | {"scoring_func"},
+    "dots1": WINDOWS | {"scoring_func"},
     "phi3": {"original_max_position_embeddings"},
     "phimoe": {"original_max_position_embeddings"},
     "smollm3": WINDOWS | {"no_rope_layer_interval"},
-    "falcon-h1": {"mamba_norm_before_gate"},
+    "falcon-h1": {"mamba_norm_before_gate", "key_multiplier", "ssm_multipliers", "mlp_multipliers", *FACTORS},
     "afmoe": {"global_attn_every_n_layers", "topk_group"},
     "bloom": {"offset_alibi"},
-    "bailingmoe2": {"norm_softmax", "use_rmsnorm", "rotary_dim"},
+    "bailingmoe": {"norm_softmax"},
+    "bailingmoe2": {"norm_softmax", "use_rmsnorm"},
     "cohere2": {"use_embedding_sharing", "use_parallel_embedding"},
     "ernie4_5-moe": {"moe_norm_min", "moe_capacity", "moe_gate"},
     "gpt2": {"n_ctx"},
@@ -68,7 +73,7 @@ BY_ARCHITECTURE: dict[str, Set[str]] = {
     "falcon": {"multi_query", "num_ln_in_parallel_attn"},
     "eurobert": {"classifier_pooling"},
     "exaone4": {"sliding_window_pattern"},
-    "exaone-moe": {"sliding_window_pattern"},
+    "exaone-moe": {"sliding_window_pattern", "is_moe_layer"},
     "gemma2": {"sliding_window_size"},
     "gemma3": {"use_bidirectional_attention"},
     "gemma-embedding": {"use_bidirectional_attention"},
@@ -76,6 +81,7 @@ BY_ARCHITECTURE: dict[str, Set[str]] = {
     "granitehybrid": {"attn_rotary_emb"},
     "kimi-linear": {"use_grouped_topk", "topk_group", "qk_head_dim"},
     "llama4": {"for_llm_compressor"},
+    "muse-glimmer": {"out_hidden_size"},
     "hy_v3": {"enable_moe_fp32_combine", "mlp_layer_types"},
     "laguna": {"gating", "gating_types"},
     "jamba": {"expert_layer_offset", "expert_layer_period"},
@@ -105,8 +111,6 @@ BY_ARCHITECTURE: dict[str, Set[str]] = {
     "mpt": {"embedding_fraction", "learned_pos_emb", "norm_type"},
     "rwkv7": {"norm_first", "num_heads"},
     "rwkv6": {"context_length", "model_version"},
-    "nemotron_h": {"mamba_hidden_act"},
-    "nemotron_h_moe": {"mamba_hidden_act"},
     "mimo2": {"attention_chunk_size", "hybrid_block_size", "mlp_layer_types", "moe_layer_freq", "n_shared_experts"},
     "starcoder": {
         "attention_softmax_in_fp32",

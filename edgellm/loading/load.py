@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -109,6 +110,8 @@ def load_model(path_or_name: str | os.PathLike[str], options: LoadOptions) -> Lo
     with ExitStack() as opened:
         gguf = open_model(path)
         opened.callback(gguf.close)
+        if unread := gguf.unread():
+            warnings.warn(f"{path}: {unread}", stacklevel=4)
         if options.pooling is not None:
             number = POOLINGS.index(options.pooling) + 1
             gguf.metadata = {**gguf.metadata, f"{architecture_of(gguf)}.pooling_type": number}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -105,7 +104,7 @@ def convert(
                     writer.write(tensor.name, data)
                 model.drop(tensor.name)
         name = NAMES[metadata["general.file_type"]]
-        notes += _dynamic(model) + _unread(model)
+        notes += _dynamic(model) + [note for note in [model.unread()] if note]
         return Converted(
             writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan), tuple(notes)
         )
@@ -126,19 +125,6 @@ def _dynamic(model: MlxFolder) -> list[str]:
     return [
         f"dynamic rope scaling begins after {str(length)[:SHOWN]} tokens and has no place in the file; keep the context within them"
     ]
-
-
-def _unread(model: MlxFolder) -> list[str]:
-    found = model.config.unread(model.family.architecture)
-    listed = ", ".join(f"{key} ({json.dumps(value)[:SHOWN]})" for key, value in found.items())
-    return (
-        [
-            f"settings of config.json that have no place in the file: {listed}; where they change what the model computes, compare "
-            "its answers with the original's"
-        ]
-        if found
-        else []
-    )
 
 
 def _target(name: str | None) -> GGMLType | None:

@@ -47,13 +47,15 @@ def test_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
 
 
 def test_settings_that_nothing_reads_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Once, with their values; those that are null, or known to change nothing, are not."""
+    """Once, with their values, also where the folder is loaded; those that are null, or known to change nothing, are not."""
     more = {"attention_temper": 2.5, "use_rope": False, "scale_emb": None, "hidden_dropout": 0.1, "some_token_id": 7, "_note": 1}
     folder = write_checkpoint(tmp_path / "hf", "llama", **more)
     assert run(["convert", str(folder), str(tmp_path / "model.gguf")]) == 0
     printed = capsys.readouterr().err
     assert printed.count(UNREAD) == 1 and "attention_temper (2.5), use_rope (false);" in printed
     assert not any(key in printed for key in ("scale_emb", "dropout", "token_id", "_note", "hidden_size"))
+    with pytest.warns(UserWarning, match="attention_temper"), edgellm.load(folder, context=32, backend="cpu"):
+        pass
 
 
 @pytest.mark.parametrize("kind", EMBEDDERS)

@@ -108,6 +108,39 @@ def test_a_head_that_differs_from_a_tied_embedding_stays(tmp_path: Path) -> None
         assert np.array_equal(gguf.raw("output.weight").view("<f4").reshape(64, 32), tensors_of("llama")["lm_head.weight"])
 
 
+def test_mimo_is_qwen2_beside_layers_that_draft(tmp_path: Path) -> None:
+    drafting = {"model.mtp_layers.0.input_proj.weight": np.ones((32, 64), np.float32)}
+    folder = write_checkpoint(tmp_path / "hf", "qwen2", tensors=drafting, model_type="mimo", num_nextn_predict_layers=1)
+    with edgellm.load(folder, context=32, kv_type="f32", threads=1, backend="cpu") as model:
+        assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD["qwen2"])).max() <= 1e-4
+
+
+@pytest.mark.parametrize("kind", ["deepseek_v3", "bailing_moe_v2"])
+def test_a_number_on_all_biases_of_experts_changes_nothing(tmp_path: Path, kind: str) -> None:
+    """Experts of groups that were not chosen are never taken, even where all others have negative scores."""
+    biases = {name: array - np.float32(2.0) for name, array in tensors_of(kind).items() if name.endswith("_bias")}
+    folder = write_checkpoint(tmp_path / "hf", kind, tensors=biases)
+    with edgellm.load(folder, context=32, kv_type="f32", threads=1, backend="cpu") as model:
+        assert biases and np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD[kind])).max() <= 1e-4
+
+
+def test_llama_layers_that_slide(tmp_path: Path) -> None:
+    """Those that are listed; a window alone does nothing, as in transformers, where Mistral's is for all layers."""
+    full, slides, found = "full_attention", "sliding_attention", {}
+    for name, kinds in {"none": None, "second": [full, slides], "all": [slides] * 2, "mistral": None}.items():
+        own = {"model_type": "mistral"} if name == "mistral" else {"layer_types": kinds}
+        folder = write_checkpoint(tmp_path / name, "llama", sliding_window=3, **own)
+        for path in (folder, convert(folder, tmp_path / f"{name}.gguf", type_name="F32").path):
+            with edgellm.load(path, context=32, kv_type="f32", threads=1, backend="cpu") as model:
+                found[name] = model.logits(IDS)
+    with open_gguf(tmp_path / "second.gguf") as gguf:
+        assert gguf.metadata["llama.attention.sliding_window_pattern"].tolist() == [False, True]
+    assert np.abs(found["none"][[5, -1]] - np.array(GOLD["llama"])).max() <= 1e-4
+    assert np.array_equal(found["all"], found["mistral"])
+    for a, b in (("none", "second"), ("second", "all")):
+        assert np.abs(found[a] - found[b])[:3].max() < 1e-5 < 1e-3 < np.abs(found[a] - found[b])[3].max()
+
+
 def makers_names(tensors: dict[str, Any]) -> dict[str, Any]:
     """RWKV-7's tensors as its makers' own code has them: matrices through short rows lie the other way round."""
     found = {}
@@ -173,7 +206,7 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
         ("rwkv6", {"attention_hidden_size": 64}, "attention_hidden_size"),
         ("rwkv6", {"head_size_divisor": 4}, "head_size_divisor"),
         ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"),
-        ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
+        ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "use_qk_norm"),
         ("bailing_moe_v2", {"norm_head": True}, "norm_head"),
         ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
         ("exaone", {"activation_function": "gelu"}, "hidden_act"),

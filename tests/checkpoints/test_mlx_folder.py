@@ -78,7 +78,11 @@ def a_folder(
     quantised = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
     quantised |= {"quantization": {"group_size": 32, "bits": 4, "mode": modes[0]} | own} if modes else {}
     (folder / "config.json").write_text(
-        json.dumps({"model_type": kind} | CONFIG | GPT2_CONFIG | {"intermediate_size": n_ff} | quantised | (config or {}))
+        json.dumps(
+            {"model_type": kind, **CONFIG, **(GPT2_CONFIG if kind == "gpt2" else {}), "intermediate_size": n_ff}
+            | quantised
+            | (config or {})
+        )
     )
     return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values | (factors or {}), metadata=metadata, **sizes)
 

@@ -103,6 +103,30 @@ def minicpm(config: Config, w: Arrays, ids: list[int]) -> Array:
     return x @ w["model.embed_tokens.weight"].T
 
 
+def bailing_moe(config: Config, w: Arrays, ids: list[int]) -> Array:
+    """Softmax routing; the weights of the chosen experts sum to 1."""
+    heads, kv, eps = config["num_attention_heads"], config["num_key_value_heads"], config["rms_norm_eps"]
+    dim = config["head_dim"]
+    x = w["model.word_embeddings.weight"][ids]
+    for layer in range(config["num_hidden_layers"]):
+        name = f"model.layers.{layer}"
+        y = normed(x, w[f"{name}.input_layernorm.weight"], eps) @ w[f"{name}.attention.query_key_value.weight"].T
+        q, k, v = (part.reshape(len(ids), -1, dim) for part in np.split(y, [heads * dim, (heads + kv) * dim], axis=-1))
+        q, k = (rotated(part, config["rope_theta"], dim) for part in (q, k))
+        x = x + attended(q, k, v) @ w[f"{name}.attention.dense.weight"].T
+        y = normed(x, w[f"{name}.post_attention_layernorm.weight"], eps)
+        names = tuple(f"{part}_proj.weight" for part in ("gate", "up", "down"))
+        if layer < config["first_k_dense_replace"]:
+            x = x + gated(y, *(w[f"{name}.mlp.{part}"] for part in names))
+            continue
+        x = x + gated(y, *(w[f"{name}.mlp.shared_experts.{part}"] for part in names))
+        for t, scores in enumerate(np.exp(y @ w[f"{name}.mlp.gate.weight"].T)):
+            chosen = np.argsort(-scores)[: config["num_experts_per_tok"]]
+            for e in chosen:
+                x[t] += scores[e] / scores[chosen].sum() * gated(y[t], *(w[f"{name}.mlp.experts.{e}.{part}"] for part in names))
+    return normed(x, w["model.norm.weight"], eps) @ w["lm_head.weight"].T
+
+
 def bailing_moe_v2(config: Config, w: Arrays, ids: list[int]) -> Array:
     """Experts of the groups whose two best sum highest, by sigmoids with a bias that only chooses."""
     heads, kv, eps = config["num_attention_heads"], config["num_key_value_heads"], config["rms_norm_eps"]
@@ -202,6 +226,7 @@ LOGITS: dict[str, Callable[[Config, Arrays, list[int]], Array]] = {
     "exaone": exaone,
     "internlm2": internlm2,
     "minicpm": minicpm,
+    "bailing_moe": bailing_moe,
     "bailing_moe_v2": bailing_moe_v2,
     "rwkv6": rwkv6,
     "rwkv7": rwkv7,

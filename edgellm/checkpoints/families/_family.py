@@ -77,10 +77,10 @@ class Family:
 
     `activations`: what config.json may name; another one would need another graph. `paired_rows`: GGUF orders the rows of queries
     and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1, but those of `kept_norms`;
-    MLX's files too, unless `shifted_in_mlx`. `folded_in_mlx`: matrices of MLX's files have been multiplied by their factors.
-    `slides`: whether `sliding_window` holds. `turns_part`: whether a part of each head may be rotated alone. `transposed`:
-    matrices that PyTorch's checkpoints store as (columns, rows). `skipped`: tensors that the language model does not need (a
-    regular expression).
+    MLX's files too, unless `shifted_in_mlx`. `folded_in_mlx`: matrices of MLX's files have been multiplied by their factors, but
+    for the factors that it gives as tensors. `slides`: whether `sliding_window` holds. `turns_part`: whether a part of each head
+    may be rotated alone. `transposed`: matrices that PyTorch's checkpoints store as (columns, rows). `skipped`: tensors that the
+    language model does not need (a regular expression).
     `instead`: the model type whose family a configuration belongs to, "" for this one.
     `only`: what a setting must be, where others ask for another graph; one that is missing is right. `refuses`: the key of a
     configuration that asks for another graph in a less simple way, "".
@@ -105,7 +105,7 @@ class Family:
     norms_from_zero: bool = False
     kept_norms: Set[str] = frozenset()
     shifted_in_mlx: bool = False
-    folded_in_mlx: bool = False
+    folded_in_mlx: Callable[[Config], Mapping[str, npt.NDArray[np.float32]]] | None = None
     slides: bool = False
     turns_part: bool = False
     transposed: Set[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Families whose code lies beside their checkpoints on the hub: EXAONE 3, InternLM 2, MiniCPM, Ling 2."""
+"""Families whose code lies beside their checkpoints on the hub: EXAONE 3, InternLM 2, MiniCPM, Ling 1 and 2."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ INTERN = {
 }
 INTERN_ENDS = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "output"}
 LING = SHARED | {
+    "mlp.gate.gate_proj": "ffn_gate_inp",  # of MLX's folders
     "attention.query_key_value": "attn_qkv",
     "attention.dense": "attn_output",
     "attention.query_layernorm": "attn_q_norm",
     "attention.key_layernorm": "attn_k_norm",
 }
 LING_ENDS = {"word_embeddings": "token_embd", "norm": "output_norm", "lm_head": "output"}
+PLAIN = dict.fromkeys(("use_bias", "use_qkv_bias", "norm_head"), (False,))
 LING_SHARE = 0.5  # of a head that is rotated, where nothing is said
 
 
@@ -74,12 +76,30 @@ def ling(config: Config) -> Metadata:
     }
 
 
-def ling_refuses(config: Config) -> str:
-    """Ling 1 has the same model type, and another graph."""
-    kinds = config.get("architectures") or []
-    if config.get("model_type") == "bailing_moe" and not any("MoeV2" in kind for kind in kinds):
-        return "architectures"
-    return next((key for key in ("use_bias", "use_qkv_bias", "norm_head") if config.get(key)), "")
+def first_ling(config: Config) -> str:
+    """Ling 1 has the same model type as Ling 2, and another graph."""
+    second = any("MoeV2" in kind for kind in config.get("architectures") or [])
+    return "" if second or config.get("model_type") != "bailing_moe" else "bailing_moe, 1"
+
+
+def one_share(config: Config) -> str:
+    """A second setting for the part of a head that is rotated."""
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return "" if config.get("rotary_dim") in (None, int(size * config["partial_rotary_factor"])) else "rotary_dim"
+
+
+def of_run(part: str) -> Order:
+    """Rows of Ling's queries, keys or values, which lie in three runs, with the pairs of a rotation side by side."""
+
+    def rows(config: Config, shape: Shape) -> Rows:
+        heads, groups = config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]
+        found = np.arange(rows_of(shape)).reshape(heads + 2 * groups, -1)
+        if part == "attn_v":
+            return found[heads + groups :].reshape(-1)
+        found = found[:heads] if part == "attn_q" else found[heads : heads + groups]
+        return found.reshape(len(found), 2, -1).swapaxes(1, 2).reshape(-1)
+
+    return rows
 
 
 FAMILIES = (
@@ -110,10 +130,20 @@ FAMILIES = (
         LING,
         LING_ENDS,
         keys=ling,
-        refuses=ling_refuses,
+        instead=first_ling,
+        refuses=one_share,
         bare={"mlp.gate.expert_bias": "exp_probs_b.bias"},
         turns_part=True,
         defaults={"partial_rotary_factor": LING_SHARE},
-        only={"use_qk_norm": (True,), "score_function": ("sigmoid",), "moe_router_enable_expert_bias": (True,)},
+        only=PLAIN | {"use_qk_norm": (True,), "score_function": ("sigmoid",), "moe_router_enable_expert_bias": (True,)},
+    ),
+    Family(
+        "bailingmoe",
+        ("bailing_moe, 1",),
+        LING,
+        LING_ENDS,
+        keys=lambda config: ling(config) | {"expert_gating_func": None, "expert_shared_feed_forward_length": None},
+        pieces={"attn_qkv": tuple(Slice(part, of_run(part)) for part in ("attn_q", "attn_k", "attn_v"))},
+        only=PLAIN | {"use_qk_norm": (False,), "score_function": ("softmax",), "moe_router_enable_expert_bias": (False,)},
     ),
 )

@@ -95,10 +95,11 @@ def one_base(config: Config) -> str:
 
 
 def normalised(wanted: bool) -> Any:
-    """Refuses weights of experts that sum to 1 where the graph's do not, or the other way round."""
+    """Refuses weights of experts that sum to 1 where the graph's do not, or the other way round; and windows in any layers."""
 
     def refuses(config: Config) -> str:
-        return windows(config) if bool(config.get("norm_topk_prob", False)) is wanted else "norm_topk_prob"
+        found = windows({**config, "max_window_layers": 0})
+        return found if bool(config.get("norm_topk_prob", False)) is wanted else "norm_topk_prob"
 
     return refuses
 

@@ -8,6 +8,7 @@ from typing import Any  # of parsed JSON
 from edgellm.checkpoints.families._family import INNER, Family
 from edgellm.checkpoints.families.gemma3 import PARTS
 
+ONE_WAY = {"use_bidirectional_attention": (False,)}
 LAYERS_27B = 46  # of Gemma 2: the one size whose query scale is not 1/sqrt(head_dim)
 
 
@@ -21,6 +22,22 @@ def refuses(config: Mapping[str, Any]) -> str:
 
 
 FAMILIES = (
-    Family("gemma", ("gemma",), INNER, activations=("gelu_pytorch_tanh", "gelu"), norms_from_zero=True),  # "gelu" meant the other
-    Family("gemma2", ("gemma2",), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True, refuses=refuses),
+    Family(
+        "gemma",
+        ("gemma",),
+        INNER,
+        activations=("gelu_pytorch_tanh", "gelu"),  # "gelu" meant the other
+        norms_from_zero=True,
+        only=ONE_WAY,
+    ),
+    Family(
+        "gemma2",
+        ("gemma2",),
+        PARTS,
+        activations=("gelu_pytorch_tanh",),
+        norms_from_zero=True,
+        slides=True,
+        refuses=refuses,
+        only=ONE_WAY,
+    ),
 )

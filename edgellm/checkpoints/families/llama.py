@@ -21,6 +21,15 @@ def every_fourth(config: Config) -> str:
     return "" if rotated is None or rotated == usual else "no_rope_layers"
 
 
+def listed_windows(config: Config) -> Metadata:
+    """Layers slide where `layer_types` says so, as in mlx_lm and vLLM; a window alone does nothing."""
+    slides, window = (
+        np.array([kind == "sliding_attention" for kind in config.get("layer_types") or ()]),
+        config.get("sliding_window"),
+    )
+    return {"attention.sliding_window": window, "attention.sliding_window_pattern": slides} if slides.any() else {}
+
+
 def ministral(config: Config) -> Metadata:
     """Queries grow with the logarithm of their position."""
     rope = config.get("rope_parameters")
@@ -56,7 +65,7 @@ SUB_NORMS = {
 DYNAMIC = {"dynamic"}  # changes nothing up to the length that the model was trained for
 
 FAMILIES = (
-    Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC),
+    Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC, keys=listed_windows),
     Family("llama", ("mistral",), INNER, paired_rows=True, slides=True, own_ropes=DYNAMIC),
     Family(
         "mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral, only={"rope_parameters.mscale": (1,)}

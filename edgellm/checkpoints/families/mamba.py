@@ -185,6 +185,18 @@ def times(*names: str) -> tuple[Slice, ...]:
     return (Slice(values=values, keeps=True),)
 
 
+def left_by_mlx(config: Config) -> dict[str, Floats]:
+    """Factors that mlx_lm does not multiply into its matrices, as their tensors `.scale`."""
+    inside = config.get("attention_in_multiplier", 1.0)
+    factors = {"attn_k": config.get("key_multiplier", 1.0), "attn_v": inside}
+    return {
+        f"blk.{layer}.{part}.scale": np.array([factor], np.float32)
+        for layer in range(config["num_hidden_layers"])
+        for part, factor in factors.items()
+        if factor != 1.0
+    }
+
+
 def mixed(config: Config, values: Floats) -> Floats:
     """Factors of the gate, x, B, C and dt, which are rows of one matrix."""
     inner, shared = config["mamba_n_heads"] * config["mamba_d_head"], config["mamba_n_groups"] * config["mamba_d_state"]
@@ -214,6 +226,11 @@ def limited_steps(config: Config) -> str:
     """Steps of time that are cut; transformers writes infinity as an object."""
     limit = config.get("time_step_limit")
     return "" if limit is None or (limit[0] == 0 and (isinstance(limit[1], Mapping) or math.isinf(limit[1]))) else "time_step_limit"
+
+
+def normed_steps(config: Config) -> str:
+    """Norms of what the state's steps, inputs and outputs are made of, which Falcon Mamba alone has."""
+    return "use_bcdt_rms" if config.get("use_bcdt_rms") and config.get("model_type") != "falcon_mamba" else ""
 
 
 def tied_factors(config: Config) -> str:
@@ -269,7 +286,7 @@ NEMOTRON_H = Family(
     keys=nemotron,
     bare=NEMOTRON_BARE,
     reads=BOTH_EPSILONS,
-    only=NO_BIASES | {"use_bias": (False,)},
+    only=NO_BIASES | {"use_bias": (False,), "mamba_hidden_act": ("silu",)},
     refuses=limited_steps,
 )
 FAMILIES = (
@@ -283,6 +300,7 @@ FAMILIES = (
         bare=inside("mixer", STATES),
         reads=EPSILON,
         only={"use_bias": (False,), "use_conv_bias": (True,)},
+        refuses=normed_steps,
     ),
     Family(
         "mamba2",
@@ -306,7 +324,7 @@ FAMILIES = (
         bare=inside("mamba", STATES) | {"pre_ff_layernorm.weight": "ffn_norm"},
         refuses=tied_factors,
         only=NO_BIASES,
-        folded_in_mlx=True,
+        folded_in_mlx=left_by_mlx,
     ),
     Family(
         "granitehybrid",

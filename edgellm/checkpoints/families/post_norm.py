@@ -22,6 +22,6 @@ def some_slide(config: Config) -> str:
 FAMILIES = (
     Family("olmo2", ("olmo2", "olmo3"), POST, slides=True),
     Family("exaone4", ("exaone4",), POST, slides=True, refuses=some_slide),
-    Family("glm4", ("glm4",), GLM4, turns_part=True, defaults=HALF),
+    Family("glm4", ("glm4",), GLM4, turns_part=True, defaults=HALF, only={"rope_traditional": (True,)}),
     Family("chatglm", ("glm",), GLM, turns_part=True, defaults=HALF),
 )

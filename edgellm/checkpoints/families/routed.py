@@ -242,7 +242,7 @@ FAMILIES = (
         keys=ernie,
         refuses=ernie_refuses,
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
-        only={"moe_use_aux_free": (True,)},
+        only={"moe_use_aux_free": (True,), "moe_gate_act": ("softmax",)},
     ),
     Family(
         "hunyuan-moe",

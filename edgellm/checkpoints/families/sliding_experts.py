@@ -94,8 +94,10 @@ def llama4_refuses(config: Config) -> str:
         return "use_qk_norm"
     if config.get("moe_layers") not in (None, [*range(step - 1, n, step)]):
         return "moe_layers"
-    turned = [int((layer + 1) % 4 != 0) for layer in range(n)]
-    full = config.get("layer_types") == ["full_attention"] * n
+    turned, kinds = [int((layer + 1) % 4 != 0) for layer in range(n)], config.get("layer_types")
+    full = kinds == ["full_attention"] * n
+    if not full and kinds not in (None, [("full_attention", "chunked_attention")[each] for each in turned]):
+        return "layer_types"
     return "" if (config.get("no_rope_layers") or turned) == ([1] * n if full else turned) else "no_rope_layers"
 
 
@@ -126,11 +128,8 @@ def laguna_refuses(config: Config) -> str:
 
 
 def mellum(config: Config) -> str:
-    """Experts whose weights sum to 1 in every layer, and angles of sliding layers that nothing scales."""
-    sliding = (config.get("rope_parameters") or {}).get("sliding_attention") or {}
-    if "dense" in (config.get("mlp_layer_types") or ()):
-        return "mlp_layer_types"
-    return "" if sliding.get("rope_type", "default") == "default" else "rope_parameters"
+    """Experts in every layer."""
+    return "mlp_layer_types" if "dense" in (config.get("mlp_layer_types") or ()) else ""
 
 
 MIMO = BIAS | {"self_attn.attention_sink_bias": "attn_sinks.weight"}
