@@ -93,6 +93,22 @@ def test_experts_run_and_convert(tmp_path: Path, kind: str, way: str) -> None:
         assert np.abs(model.logits(IDS) - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize(
+    ("kind", "theirs", "ours"),
+    [
+        ("nemotron_h, experts", "mixer.switch_mlp.fc1.weight", "ffn_up_exps.weight"),
+        ("nemotron_h, experts", "mixer.switch_mlp.fc2.scales", "ffn_down_exps.scales"),
+        ("nemotron_h, experts", "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"),
+        ("laguna", "mlp.gate.proj.weight", "ffn_gate_inp.weight"),
+        ("laguna", "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+        ("bailing_moe", "mlp.gate.gate_proj.weight", "ffn_gate_inp.weight"),
+        ("bailing_moe, 1", "mlp.switch_mlp.gate_proj.weight", "ffn_gate_exps.weight"),
+    ],
+)
+def test_what_mlx_lm_calls_experts(kind: str, theirs: str, ours: str) -> None:
+    assert FAMILIES[kind].name(f"model.layers.3.{theirs}") == f"blk.3.{ours}"
+
+
 def test_odd_scales_of_experts_are_refused_by_name(tmp_path: Path) -> None:
     folder, _ = a_folder(tmp_path, "qwen3_moe", "mxfp4")
     name = "model.layers.1.mlp.switch_mlp.down_proj.scales"

@@ -256,6 +256,8 @@ NEMOTRON = inside(
         "gate": "ffn_gate_inp",
         "experts.*.up_proj": "ffn_up_exps",
         "experts.*.down_proj": "ffn_down_exps",
+        "switch_mlp.fc1": "ffn_up_exps",  # of MLX's folders
+        "switch_mlp.fc2": "ffn_down_exps",
         "shared_experts.up_proj": "ffn_up_shexp",
         "shared_experts.down_proj": "ffn_down_shexp",
         "fc1_latent_proj": "ffn_latent_down",

@@ -92,10 +92,12 @@ def llama4_refuses(config: Config) -> str:
     n, step = config["num_hidden_layers"], config.get("interleave_moe_layer_step", 1)
     if bool(config.get("use_qk_norm", True)) is (config.get("num_local_experts") == 128):
         return "use_qk_norm"
-    if config.get("moe_layers") not in (None, [*range(step - 1, n, step)]):
+    if config.get("moe_layers") not in (None, [*range(step - 1, n, step)] if step else []):
         return "moe_layers"
     turned, kinds = [int((layer + 1) % 4 != 0) for layer in range(n)], config.get("layer_types")
     full = kinds == ["full_attention"] * n
+    if config.get("attn_temperature_tuning", True) not in (True, 4) and not full:
+        return "attn_temperature_tuning"
     if not full and kinds not in (None, [("full_attention", "chunked_attention")[each] for each in turned]):
         return "layer_types"
     return "" if (config.get("no_rope_layers") or turned) == ([1] * n if full else turned) else "no_rope_layers"
@@ -103,7 +105,7 @@ def llama4_refuses(config: Config) -> str:
 
 LAGUNA = (
     SHARED
-    | {"self_attn.g_proj": "attn_gate"}
+    | {"self_attn.g_proj": "attn_gate", "mlp.gate.proj": "ffn_gate_inp"}
     | {f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
 )
 
@@ -117,7 +119,7 @@ def laguna(config: Config) -> Metadata:
         "expert_weights_norm": True,
         "expert_weights_scale": config.get("moe_routed_scaling_factor"),
         "leading_dense_block_count": kinds.index("sparse") if "sparse" in kinds else len(kinds),
-        "attention.head_count": None if heads is None else np.array(heads, np.int32),
+        "attention.head_count": np.array(heads or [config["num_attention_heads"]] * config["num_hidden_layers"], np.int32),
         "rope.dimension_count_swa": int(config["head_dim"] * sliding.get("partial_rotary_factor", 1.0)),
     }
 
@@ -182,7 +184,7 @@ FAMILIES = (
         "laguna",
         ("laguna",),
         LAGUNA,
-        bare={"mlp.experts.e_score_correction_bias": "exp_probs_b.bias"},
+        bare=BIAS | {"mlp.experts.e_score_correction_bias": "exp_probs_b.bias"},
         keys=laguna,
         slides=True,
         turns_part=True,
@@ -204,7 +206,7 @@ FAMILIES = (
             ),
             "ffn_turned_down_exps": (Slice("ffn_down_exps", turned=True),),
         },
-        only={"no_rope_layer_interval": (4,), "attn_temperature_tuning": (True, 4), "attention_bias": (False,)},
+        only={"no_rope_layer_interval": (4,), "attention_bias": (False,)},
     ),
     Family(
         "afmoe",
