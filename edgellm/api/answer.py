@@ -25,6 +25,7 @@ from edgellm.engine.request import Request
 from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.errors import NumericError
 from edgellm.memory.pictures import Pictures
+from edgellm.options.sampling import TokenChoice
 from edgellm.sampling import Sampler
 from edgellm.sampling.bans import Bans
 from edgellm.sampling.logprobs import log_probabilities
@@ -243,6 +244,12 @@ class Answer(Request):
             now = time.perf_counter()
             self._prompt_seconds += now - self._since
             self._news, self._since = read, now
+
+    def choice(self) -> TokenChoice | None:
+        spec, length = self._spec, len(self.ids) + 1
+        last = spec.max_tokens is not None and length >= self.n_prompt + spec.max_tokens
+        last = last or (self._positions is not None and length > self._positions)
+        return None if last or self.every_row or self.drafts or spec.bans is not None else spec.sampler.choice()
 
     def sample(self, logits: Logits) -> int | None:
         if self.every_row:

@@ -15,6 +15,7 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
 from edgellm.ops._spec import Given, Patches
+from edgellm.options.sampling import TokenChoice
 from edgellm.weights import WeightStore
 
 STOP_SECONDS = 0.15  # a step can be stopped after this time at the latest, if it can be helped
@@ -220,6 +221,14 @@ class Pending(Protocol):
         ...
 
 
+class Guessed(Pending, Protocol):
+    """A step whose token the device chose itself."""
+
+    def token(self) -> int:
+        """Waits for the choice, not for the step."""
+        ...
+
+
 class Executable(Protocol):
     """A model made ready to run. Steps come from one thread at a time, and one is waited for before the next is submitted."""
 
@@ -249,6 +258,19 @@ class Executable(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """An executable whose device can go on before the last token is known here."""
+
+    def follow(self, pending: Pending, batch: StepBatch, choice: TokenChoice) -> Guessed | None:
+        """Begin the step after `pending`, both of one token: the one that the device chooses from its logits, whatever `batch` has.
+
+        The guess differs from the token that is drawn here only by rounding; then the step counts as one that failed. None where
+        the model cannot.
+        """
+        ...
 
 
 @runtime_checkable

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgellm.backends.base import Executable, StepBatch, never
+from edgellm.backends.base import Chooser, Executable, StepBatch, never
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Logits
 from edgellm.engine.prefix_cache import PrefixCache
 from edgellm.engine.request import Request
 from edgellm.engine.scheduler import PIECE, Candidate, StepLimits, plan
-from edgellm.engine.step import RequestRows, Step, StepResult
+from edgellm.engine.step import Following, RequestRows, Step, StepResult
 from edgellm.errors import FormatError, NumericError, QueueFull
 from edgellm.formats.mapped import MappedFile
 from edgellm.weights import WeightStore
@@ -41,6 +41,7 @@ class Core:
         self.in_step: tuple[Request, ...] = ()  # of the steps that are being computed; a callback may nest one in another
         self.ahead: Step | None = None  # submitted ahead
         self._executable, self._weights, self._steps = executable, weights, 0
+        self._chooser = executable if isinstance(executable, Chooser) else None
         self._row_seconds = 0.0  # of a row in steps with prompts, as measured lately
 
     @property
@@ -236,6 +237,8 @@ class Core:
                 with contextlib.suppress(Exception):  # raised again by `sample`
                     request.prepare()
         single = len(step.parts) == 1 and len(step.parts[0].tokens) == 1
+        if single and self._chooser is not None:
+            self._follow(self._chooser, step)
         logits = step.pending.wait(never if single else step.stopped)["logits"]
         if not step.ahead:
             _extend(step)
@@ -243,6 +246,34 @@ class Core:
             taken, known = (time.perf_counter() - began) / rows, self._row_seconds
             self._row_seconds = (known + min(max(taken, known / 2), 2 * known)) / 2 if known else taken
         return logits
+
+    def _follow(self, chooser: Chooser, step: Step) -> None:
+        """Begin the step after one of a single token, before that one is waited for; only where no other request has to come in."""
+        (request,), (part,) = step.requests, step.parts
+        assert step.pending is not None
+        if self.waiting or part.given is not None or request.calls_back or request.on_step is not None:
+            return
+        if any(other is not request and (other.awaited or other.runs_ahead) for other in self.running):
+            return
+        choice = request.choice()
+        if choice is None:
+            return
+        if not step.ahead:
+            _extend(step)
+            step.ahead = True
+        pending = chooser.follow(step.pending, part.conversation.step(part.tokens, FIRST_ROW), choice)
+        step.following = None if pending is None else Following(part.conversation, pending)
+
+    def _keep_following(self, following: Following, request: Request) -> None:
+        """A step that the device began becomes the one ahead if it guessed the request's newest token; else it never was."""
+        conversation, pending = following
+        if request.finished or request.cancelled or request.conversation is not conversation:
+            return
+        if len(request.ids) == len(conversation) + 1 and request.ids[-1] == pending.token():
+            step = Step((request,), (RequestRows(conversation, np.array(request.ids[-1:], np.int32), FIRST_ROW),), pending=pending)
+            _extend(step)
+            step.park()
+            self.ahead = step
 
     def submit_ahead(self, step: Step) -> None:
         """Hand a step to the back end before anyone waits for it."""
@@ -291,12 +322,14 @@ class Core:
                 request.advanced()
             if request.wake is not None and (request.cancelled or request.ready):
                 _wake(request)
+            if step.following is not None:
+                self._keep_following(step.following, request)
         if self.waiting:
             self.admit()
 
     def schedule_ahead(self, step: Step) -> Step | None:
         """The next tokens of the requests of a step that was just computed, where it is certain that nothing else comes before."""
-        if any(request.awaited and request.conversation is None for request in self.running):
+        if self.ahead is not None or any(request.awaited and request.conversation is None for request in self.running):
             return None
         found = [
             request

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgellm.engine.conversation import Conversation, Logits, SessionCache
 from edgellm.engine.prompts import PromptVectors
+from edgellm.options.sampling import TokenChoice
 
 PREEMPTS_AFTER = 0.25  # seconds that a paused request keeps its place while this one waits for it
 
@@ -86,6 +87,10 @@ class Request:
     def draft(self) -> list[int]:
         """Tokens that may follow the newest one, to be checked in the step that computes it."""
         return []
+
+    def choice(self) -> TokenChoice | None:
+        """How `sample` will most likely choose, where its token has a successor; None where a device could not do it."""
+        return None
 
     def sample(self, logits: Logits) -> int | None:
         """The next token, from the output rows (R, n_vocab) of a step; None where none is wanted."""

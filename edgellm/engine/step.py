@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edgellm.backends.base import Pending
+from edgellm.backends.base import Guessed, Pending
 from edgellm.engine.conversation import Conversation
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.request import Request
@@ -32,6 +32,13 @@ class StepResult(NamedTuple):
     error: Exception | None = None
 
 
+class Following(NamedTuple):
+    """The step after one, with the token that the device guesses."""
+
+    conversation: Conversation
+    pending: Guessed
+
+
 @dataclass(slots=True)
 class Step:
     """Parts that are computed together, and the request of each."""
@@ -42,6 +49,7 @@ class Step:
     pending: Pending | None = None  # of the back end, once it was submitted
     ahead: bool = False  # submitted before anyone waited for it: its tokens are in the conversations already
     weak: Sequence[weakref.ref[Request]] = ()
+    following: Following | None = None  # begun before this one's token is known
 
     @property
     def void(self) -> bool:

@@ -302,3 +302,15 @@ def resolve_options(user: SamplingKeywords, model: Mapping[str, int | float]) ->
     sources: dict[str, Source] = {name: "user" if name in user else "model" if name in model else "default" for name in _NAMES}
     merged: SamplingKeywords = {**model, **user}  # type: ignore[typeddict-item]  # model's names are checked by their rows
     return ResolvedOptions(SamplingOptions(**merged), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """How the next token is drawn from logits, as options have it: cut by top_k, top_p and min_p, then by a number in [0, 1)."""
+
+    temperature: float  # 0: the best token
+    top_k: int  # 0: all
+    top_p: float
+    min_p: float
+    uniform: float
+    biases: Mapping[int, float]  # added to the logits of these tokens before

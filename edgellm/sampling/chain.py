@@ -6,13 +6,14 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import NumericError, OptionError, shown
-from edgellm.options.sampling import SamplingOptions
+from edgellm.options.sampling import SamplingOptions, TokenChoice
 from edgellm.sampling import dry, penalties, temperature, truncation
 from edgellm.sampling.candidates import Candidates
 from edgellm.sampling.constraint import TokenConstraint, allowed_ids
@@ -20,7 +21,7 @@ from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
 from edgellm.sampling.penalties import Change, SamplingContext, TokenPieces, last_n
 from edgellm.sampling.pieces import Mask
 from edgellm.sampling.temperature import most_probable
-from edgellm.sampling.truncation import Uniform
+from edgellm.sampling.truncation import UniformNumbers
 
 Logits = npt.NDArray[np.float32]  # (n_vocab,)
 Chosen = TypeVar("Chosen")
@@ -30,6 +31,7 @@ NO_TOKENS = np.empty(0, np.int32)
 
 EDIT_STAGES = (*penalties.STAGES, *dry.STAGES)
 SELECT_STAGES = (*truncation.STAGES, *temperature.STAGES)
+PLAIN = {"top_k", "top_p", "min_p", "temperature"}  # stages that a device has, too
 
 
 class Sampler:
@@ -49,7 +51,7 @@ class Sampler:
         constraint: TokenConstraint | None = None,
     ) -> None:
         self.seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
-        self._uniform: Uniform = np.random.Generator(np.random.PCG64(self.seed)).random
+        self._uniform = UniformNumbers(self.seed)
         self._greedy = options.temperature <= 0
         self.redrawable = options.seed is None and not self._greedy and not options.mirostat and options.adaptive_target < 0
         self._processors = _checked(processors)
@@ -75,11 +77,24 @@ class Sampler:
             and all(bias <= 0 for bias in options.logit_bias.values())
         )
         self._draw = build_draw(options, n_vocab, self._uniform)
+        plain = {stage.name for stage in stages} <= PLAIN and not (self._processors or self._lookback or options.mirostat)
+        plain = plain and constraint is None and options.adaptive_target < 0 and options.min_keep <= 1
+        self._choice: TokenChoice | None = None
+        if plain:
+            biases = dict(options.logit_bias) | dict.fromkeys((*suppressed, *(end_tokens if options.ignore_eos else ())), -math.inf)
+            cuts = max(options.top_k, 0), options.top_p, options.min_p
+            self._choice = TokenChoice(max(options.temperature, 0), *cuts, 0, biases)
 
     @property
     def complete(self) -> bool:
         """True if the constraint lets nothing but the end follow."""
         return self._constraint is not None and self._constraint.complete
+
+    def choice(self) -> TokenChoice | None:
+        """How the next token is most likely chosen, where that takes logits and one number alone."""
+        if self._choice is None or self._greedy:
+            return self._choice
+        return replace(self._choice, uniform=self._uniform.peek())
 
     def prepare(self) -> None:
         """Compute what the next draw needs beside logits: to be called while the step that brings them is computed."""

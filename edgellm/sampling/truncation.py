@@ -21,6 +21,24 @@ Uniform = Callable[[], float]  # the next random number in [0, 1)
 FIRST_LOOK = 256  # top-p over all of the vocabulary sorts this many first, then 8 x more
 
 
+class UniformNumbers:
+    """The random numbers of a seed, one after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw: Uniform = np.random.Generator(np.random.PCG64(seed)).random
+        self._next: float | None = None
+
+    def __call__(self) -> float:
+        number, self._next = self.peek(), None
+        return number
+
+    def peek(self) -> float:
+        """The one that comes next."""
+        if self._next is None:
+            self._next = self._draw()
+        return self._next
+
+
 @dataclass(frozen=True, slots=True)
 class SelectStage:
     """A choice among candidates, or a new scale for them. `keeps_best`: greedy decoding can do without it."""

@@ -36,21 +36,20 @@ class MlxBackend:
         return True
 
     def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
-        """Weights are copied: all of them count but looked-up tables. Raises Unsupported, BackendError, as `prepare` would."""
+        """Weights are copied: all of them count but most looked-up tables. Raises Unsupported, BackendError, as `prepare` would."""
         from edgellm.backends.mlx import groups
         from edgellm.backends.mlx.octets import DEFINITIONS
         from edgellm.memory.sizes import kv_bytes
-        from edgellm.spec import uses, vectors
+        from edgellm.spec import vectors
 
         layout = _by_layer(layout)
-        read = {use.name for use in uses(graph) if use.role in device.MULTIPLIED}
-        for name in sorted(read):
+        held = groups.held(graph, header.tensors)
+        for name in sorted(held):
             groups.check_type(header.tensors[name].type, header.path, name)
         check_kv_type(layout, options.kv_type)
         sizes = Counter[str]()
-        for name in read:
-            tensor = header.tensors[name]
-            sizes[tensor.type.name] += groups.mlx_bytes(tensor.type, math.prod(tensor.shape))
+        for name, nbytes in held.items():
+            sizes[header.tensors[name].type.name] += nbytes
         copied, (most, _) = sizes.total(), sizes.most_common(1)[0]
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
         widest = max(node.n for node in graph.nodes if node.rows == "T")

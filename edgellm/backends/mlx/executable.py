@@ -11,10 +11,11 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Progress, StepBatch, StepSize, StepStopped, never
-from edgellm.backends.mlx import device
+from edgellm.backends.base import Pending, Progress, StepBatch, StepSize, StepStopped, never
+from edgellm.backends.mlx import device, groups
+from edgellm.backends.mlx.choosing import chosen
 from edgellm.backends.mlx.filling import load_matrix
-from edgellm.backends.mlx.inputs import Floats, MlxWeights
+from edgellm.backends.mlx.inputs import Array, Floats, MlxWeights
 from edgellm.backends.mlx.kv_cache import MlxKVCache
 from edgellm.backends.mlx.matrices import SEVERAL, Dense, Matrix
 from edgellm.backends.mlx.ops import OPS
@@ -24,6 +25,7 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import weight_uses
+from edgellm.options.sampling import TokenChoice
 from edgellm.spec import vectors
 from edgellm.weights import WeightStore
 
@@ -45,15 +47,16 @@ def prepare(
 class MlxStep:
     """A step that goes to the device at once where each conversation has one token, else when it is waited for; on CPUs, which
     compute SEVERAL rows as they are begun, only fewer. Once begun, it is not stopped. Segments that share a state, as
-    documents do, are computed one after the other.
+    documents do, are computed one after the other. `ids` (1,): the token, where the device chose it.
     """
 
-    def __init__(self, executable: MlxExecutable, batch: StepBatch) -> None:
+    def __init__(self, executable: MlxExecutable, batch: StepBatch, ids: Array | None = None) -> None:
+        self._ids = ids
         shared = len({id(segment.state) for segment in batch.segments}) < len(batch.segments)
         self._executable, self._parts = executable, list(batch.split()) if shared else [batch]
         first = self._parts[0]
         waits = _has_prompt(first) or (not executable.half and len(first.tokens) >= SEVERAL)
-        self._begun = None if waits else executable.begin(first)
+        self._begun = None if waits else executable.begin(first, ids=ids)
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
         """See backends.base.Pending."""
@@ -64,13 +67,29 @@ class MlxStep:
                 if _has_prompt(part) and stop():
                     raise StepStopped
                 begun = self._executable.begin(part, stop)
-            found.append(begun())
+            found.append(_read(begun))
             if _has_prompt(part):
                 self._executable.step_size.note(len(part.tokens), time.perf_counter() - started)
         wanted, names = [outputs for outputs in found if outputs], self._executable.outputs
         if not wanted:
             return dict.fromkeys(names, np.empty((0, 0), np.float32))
         return wanted[0] if len(wanted) == 1 else {name: np.concatenate([each[name] for each in wanted]) for name in names}
+
+    def logits(self) -> Array | None:
+        """(1, n_vocab) of a single token that was begun, on the device."""
+        return None if self._begun is None else self._begun.get("logits")
+
+    def token(self) -> int:
+        """See backends.base.Guessed."""
+        assert self._ids is not None
+        with device.own_errors("compute"):
+            return int(self._ids.item())
+
+
+def _read(outputs: Mapping[str, Array]) -> dict[str, npt.NDArray[np.float32]]:
+    """Outputs of the device, newly allocated."""
+    with device.own_errors("compute"):
+        return {name: np.ascontiguousarray(rows) for name, rows in outputs.items()}
 
 
 def _has_prompt(batch: StepBatch) -> bool:
@@ -131,18 +150,22 @@ class MlxExecutable:
         assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
         return MlxStep(self, batch)
 
-    def begin(self, batch: StepBatch, stop: Callable[[], bool] = never) -> Callable[[], dict[str, npt.NDArray[np.float32]]]:
-        """A step given to the device: what is returned waits for its outputs. Raises StepStopped for steps of encoders."""
+    def follow(self, pending: Pending, batch: StepBatch, choice: TokenChoice) -> MlxStep | None:
+        """See backends.base.Chooser."""
+        logits = pending.logits() if isinstance(pending, MlxStep) else None
+        if logits is None or self._walk is None or not self._walk.takes_ids:
+            return None
+        with device.own_errors("compute"):
+            ids = chosen(logits[0], choice)
+            mx.async_eval(ids)  # by itself, so that it can be waited for alone
+        return MlxStep(self, batch, ids)
+
+    def begin(self, batch: StepBatch, stop: Callable[[], bool] = never, ids: Array | None = None) -> dict[str, Array]:
+        """The outputs of a step that is given to the device, to be waited for. Raises StepStopped for steps of encoders."""
         if self._walk is None:
             raise BackendError("this model is closed.")
         with device.own_errors("compute"):
-            computed = self._walk.step(batch, stop)
-
-        def outputs() -> dict[str, npt.NDArray[np.float32]]:
-            with device.own_errors("compute"):
-                return computed()
-
-        return outputs
+            return self._walk.step(batch, stop, ids)
 
     def release_buffers(self) -> None:
         """Give the memory of freed arrays back to the system; see backends.base.Idle."""
@@ -157,7 +180,7 @@ class MlxExecutable:
 
 
 def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> MlxWeights:
-    """All weights that are multiplied with. Tables of which rows are looked up stay in the file."""
+    """All weights that are multiplied with, and small tables. Other tables of which rows are looked up stay in the file."""
     bounded: dict[str, bool] = {}
     matrices: dict[str, Matrix] = {}
     tables: dict[str, Floats] = {}
@@ -169,9 +192,10 @@ def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | N
                 tables[use.name] = weights[use.name].array()
             elif use.role in device.MULTIPLIED:
                 bounded[use.name] = bounded.get(use.name, True) and DECLARED[graph.nodes[node.inputs[0]].op].bounded
-    for done, name in enumerate(bounded):
+    names = list(bounded | groups.held(graph, weights))
+    for done, name in enumerate(names):
         if progress is not None:
-            progress("weights to MLX", done, len(bounded))
+            progress("weights to MLX", done, len(names))
         matrices[name] = load_matrix(weights[name], half)
         weights.drop(name)
     # In the shapes that ops declare: files have dimensions of one before or after, as their converter left them.

@@ -81,7 +81,7 @@ class Grid(Matrix):
             return product(self.arrays[0], self._kind, x, mx.zeros((len(x),), mx.uint32), self._rows)
         return self._product_in_pieces(x, self._type)
 
-    def decoded(self, rows: slice) -> Array:
+    def decoded(self, rows: slice | Array) -> Array:
         return decoded(self.arrays[0][rows], self._kind)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.backends.mlx.device import MULTIPLIED
 from edgellm.backends.mlx.octets import DEFINITIONS
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
 from edgellm.formats.ggml_types import MLX, GGMLType
+from edgellm.formats.gguf import TensorInfo
+from edgellm.graph import Graph
+from edgellm.ops import weight_uses
+from edgellm.weights import WeightStore
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -22,6 +28,7 @@ Groups = tuple[Bytes, Floats, Floats]  # quants (blocks, n), step and low (block
 SuperblockParts = tuple[npt.NDArray[Any], ...]  # quants (blocks, 256), d (blocks,), scales (blocks, 16); dmin, mins
 
 GROUP = 32  # elements: the smallest group that mx.quantized_matmul takes
+SMALL_TABLE = 8  # times its size are the matrices, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,20 @@ def mlx_bytes(kind: GGMLType, elements: int) -> int:
         return elements // kind.block * (kind.block_bytes + (4 if "affine" in kind.name else 1))
     traits = TRAITS.get(kind.name) or SUPERBLOCKS.get(kind.name)
     return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
+
+
+def held(graph: Graph, tensors: Mapping[str, TensorInfo] | WeightStore) -> dict[str, int]:
+    """The bytes of each matrix that MLX holds: those that are multiplied, and the table of tokens where answers are written and it
+    is small beside them, so that a step can begin before its token is known here.
+    """
+    sizes, tables = dict[str, int](), dict[str, int]()
+    for index, node in enumerate(graph.nodes):
+        for use in weight_uses(graph, index):
+            into = sizes if use.role in MULTIPLIED else tables if node.attrs.get("source") == "tokens" else None
+            if into is not None:
+                into[use.name] = mlx_bytes(tensors[use.name].type, math.prod(tensors[use.name].shape))
+    small = not graph.embeds and sum(tables.values()) * SMALL_TABLE <= sum(sizes.values())
+    return sizes | tables if small else sizes
 
 
 def packed(quants: Bytes, width: int) -> Bytes:

@@ -69,8 +69,8 @@ class Matrix(ABC):
         return None
 
     @abstractmethod
-    def decoded(self, rows: slice) -> Array:
-        """Some rows of W in f32."""
+    def decoded(self, rows: slice | Array) -> Array:
+        """Some rows of W in f32, by their numbers or one after the other."""
 
     @abstractmethod
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
@@ -104,7 +104,7 @@ class Dense(Matrix):
             return (x.astype(self._type) @ weight.T).astype(mx.float32)
         return self._product_in_pieces(x, mx.float32)
 
-    def decoded(self, rows: slice) -> Array:
+    def decoded(self, rows: slice | Array) -> Array:
         return self.arrays[0][rows].astype(mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
@@ -135,7 +135,7 @@ class Groups(Matrix):
         quants, steps, lows = (array[rows] for array in self._host)
         return AffineRows(self._how["bits"], quants, floats(steps), floats(lows))
 
-    def decoded(self, rows: slice) -> Array:
+    def decoded(self, rows: slice | Array) -> Array:
         quants, *ends = (array[rows] for array in self.arrays)
         if self._how["mode"] == "affine":
             ends = [end.astype(mx.float32) for end in ends]
@@ -175,7 +175,7 @@ class AffineHalves(Matrix):
         )
         return AffineRows(mean.bits, mean.quants, steps, lows)
 
-    def decoded(self, rows: slice) -> Array:
+    def decoded(self, rows: slice | Array) -> Array:
         return self._mean.decoded(rows) + self._difference.decoded(rows) * self._sign
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
@@ -201,7 +201,7 @@ class Superblocks(Matrix):
         steps = _of_superblock(d, scales)
         return AffineRows(self._bits, quants, steps, -_of_superblock(*mins) if mins else steps * np.float32(-self._zero))
 
-    def decoded(self, rows: slice) -> Array:
+    def decoded(self, rows: slice | Array) -> Array:
         return self._multiplied_out([array[rows] for array in self.arrays]).decoded(slice(None))
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:

@@ -17,6 +17,7 @@ from edgellm.backends.mlx.device import one_blas_thread
 from edgellm.backends.mlx.filling import table_rows
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, KVLayer, MlxWeights, StepShape
 from edgellm.backends.mlx.kv_cache import LISTS, STEP, MlxKVCache
+from edgellm.backends.mlx.matrices import Matrix
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported
@@ -59,7 +60,11 @@ class Walk:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
         self._traces: dict[StepShape, Callable[..., Any]] = {}
         self._layers = [_layer(graph, state, layout, kv_type) for state in range(len(graph.states))]
-        self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
+        self._tables = {
+            (use.name, source): _row_source(store[use.name], weights.matrices.get(use.name), source)
+            for use, source in _looked_up(graph)
+        }
+        self.takes_ids = all(source != "tokens" or name in weights.matrices for name, source in self._tables)
         specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
         self._rotations = list(
@@ -72,16 +77,16 @@ class Walk:
         self._measures = any(node.attrs.get("max_bias") or node.attrs.get("buckets") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
-    def step(self, batch: StepBatch, stop: Callable[[], bool] = never) -> Callable[[], dict[str, Floats]]:
-        """Begin a step, which renews the states of its conversations. What is returned waits for the outputs by name, such as
-        logits (R, n_vocab) f32, newly allocated; none where no rows are wanted.
+    def step(self, batch: StepBatch, stop: Callable[[], bool] = never, ids: Array | None = None) -> dict[str, Array]:
+        """Begin a step, which renews the states of its conversations: the outputs by name, such as logits (R, n_vocab) f32; none
+        where no rows are wanted. `ids` (T,): its tokens, where only the device knows them; only where it `takes_ids`.
 
         A step of an encoder is computed layer by layer. Raises StepStopped where `stop()` is true after one of them.
         """
         traced = self._trace and len(batch.tokens) == 1 and batch.patches is None
         parts = [self._part(segment, traced) for segment in batch.split()]
         common = {
-            "embedded": [rows(batch) for rows in self._tables.values()],
+            "embedded": [rows(batch, ids) for rows in self._tables.values()],
             "tables": [[mx.array(part) for part in self._table(batch, *rotation)] for rotation in self._rotations],
             "given": _dense(batch.given),
             "output_rows": mx.array(batch.output_rows),
@@ -101,7 +106,7 @@ class Walk:
         except BaseException:
             mx.eval([part.state.arrays for part in parts])  # what is not computed here could not be by another thread
             raise
-        return lambda: {name: np.ascontiguousarray(rows) for name, rows in outputs.items()}
+        return cast(dict[str, Array], outputs)
 
     def _part(self, step: StepBatch, traced: bool) -> Part:
         """The inputs of one conversation: a step of it alone, or its segment of a shared step."""
@@ -300,11 +305,13 @@ def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:
                 yield use, cast(str, node.attrs["source"])
 
 
-def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Array]:
-    """Rows (T, n) f32 of a table that stays in the file."""
+def _row_source(weight: Weight, matrix: Matrix | None, source: str) -> Callable[[StepBatch, Array | None], Array]:
+    """Rows (T, n) f32 of a table that stays in the file, or of one that is a matrix, too."""
+    if matrix is not None:
+        return lambda step, ids: matrix.decoded(mx.array(step.looked_up(source)) if ids is None else ids)
     if weight.type.origin == MLX:
-        return lambda step: table_rows(weight, step.looked_up(source))
+        return lambda step, ids: table_rows(weight, step.looked_up(source))
     codec = CODECS.get(weight.type.name)
     if codec is None:
         raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
-    return lambda step: mx.array(codec.dequantize(weight.data[step.looked_up(source)]))
+    return lambda step, ids: mx.array(codec.dequantize(weight.data[step.looked_up(source)]))

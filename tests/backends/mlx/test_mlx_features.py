@@ -5,16 +5,21 @@ Images, audio, adapters, drafts, rerankers and embeddings have tests of their ow
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.engine.core import Core
+from edgellm.options.sampling import SamplingOptions
+from edgellm.sampling import Sampler
 
-pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
 PROMPT = "ab cd"
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
@@ -85,3 +90,73 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[edgellm.Mo
 def test_features_are_those_of_the_cpu(models: list[edgellm.Model], tmp_path: Path, name: str) -> None:
     wanted, found = (FEATURES[name](model, tmp_path) for model in models)
     assert wanted and found == wanted
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "biases": {"temperature": 0, "logit_bias": {40: 3.0, 41: -5.0}, "ignore_eos": True},
+    "usual draws": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "ignore_eos": True},
+    "the whole vocabulary": {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+    "top-p alone": {"temperature": 1.5, "top_k": 0, "top_p": 0.9, "min_p": 0.0},
+    "top-k of more than there are": {"temperature": 1.5, "top_k": 10**6, "top_p": 1.0, "min_p": 0.05},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_device_chooses_as_the_sampler_does(name: str) -> None:
+    from edgellm.backends.mlx.choosing import chosen
+
+    sampler = Sampler(SamplingOptions(seed=3, **CHOICES[name]), n_vocab=500, context=64, end_tokens=[7], suppressed=[9])
+    agreed = 0
+    for logits in np.random.default_rng(1).standard_normal((50, 500), np.float32) * 3:
+        logits[[7, 9, 40]] = logits.max() + np.float32([0, 2, -2])
+        choice = sampler.choice()
+        assert choice is not None
+        agreed += chosen(mx.array(logits), choice).item() == sampler.sample(logits, array("i", [1]))
+    assert agreed >= 49
+
+
+OTHERS: tuple[dict[str, Any], ...] = ({"repeat_penalty": 1.1}, {"mirostat": 2}, {"typical_p": 0.9}, {"min_keep": 3})
+
+
+@pytest.mark.parametrize("options", OTHERS)
+def test_other_chains_are_the_samplers_alone(options: dict[str, Any]) -> None:
+    assert Sampler(SamplingOptions(**options), n_vocab=500, context=64).choice() is None
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
+    """A model whose token embeddings are its output matrix, in a type whose scales are rounded on the device."""
+    path = tiny_model(tmp_path_factory.mktemp("tied") / "m.gguf", "gemma2", "Q6_K", tokenizer="bpe")
+    with edgellm.load(path, backend="mlx", context=32, parallel=2) as model:
+        yield model
+
+
+def test_steps_are_begun_before_their_token_is_known(tied: edgellm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also past the context; guesses that turn out wrong leave no trace."""
+    from edgellm.backends.mlx import executable
+
+    guesses, keep = list[bool](), Core._keep_following
+
+    def noted(self: Core, following: Any, request: Any) -> None:
+        keep(self, following, request)
+        guesses.append(self.ahead is not None)
+
+    monkeypatch.setattr(Core, "_keep_following", noted)
+    options = DRAWN | {"max_tokens": 36}
+    found = tied.generate(PROMPT, **options).token_ids
+    assert len(guesses) == 34 and sum(guesses) >= 33  # not for the first token, nor after the last
+    monkeypatch.setattr(executable, "chosen", lambda logits, choice: mx.array([5], mx.int32))
+    assert tied.generate(PROMPT, **options).token_ids == found
+    assert sum(guesses[34:]) < 5
+    monkeypatch.setattr(executable.MlxExecutable, "follow", lambda *_: None)
+    assert tied.generate(PROMPT, **options).token_ids == found
+
+
+def test_a_second_reader_gets_its_turn(tied: edgellm.Model) -> None:
+    """A chain of steps that the device goes on with is left where another conversation waits."""
+    alone = [tied.generate(prompt, **GREEDY).token_ids for prompt in (PROMPT, "cd")]
+    first = tied.stream(PROMPT, **GREEDY)
+    pieces = [next(first).token_id for _ in range(5)]
+    assert tied.generate("cd", **GREEDY).token_ids == alone[1]
+    assert (*pieces, *(piece.token_id for piece in first)) == alone[0]
