@@ -30,7 +30,14 @@ def test_tokens(server: Running, model: edgellm.Model) -> None:
     assert ids == model.tokenize("Hello world", add_special=False)
     pieces = server.ask("/tokenize", {"content": "Hello world", "with_pieces": True})[1]["tokens"]
     assert [piece["id"] for piece in pieces] == ids and "Hello" in "".join(piece["piece"] for piece in pieces)
-    assert server.ask("/detokenize", {"tokens": ids})[1]["content"].strip() == "Hello world"
+    text = server.ask("/detokenize", {"tokens": ids})[1]
+    assert text["content"] == text["prompt"] and text["content"].strip() == "Hello world"
+    for body, special in (({"prompt": "Hello world"}, True), ({"prompt": "Hello world", "add_special_tokens": False}, False)):
+        found = server.ask("/tokenize", body)[1]  # vLLM's
+        assert found["tokens"] == model.tokenize("Hello world", add_special=special) and found["count"] == len(found["tokens"])
+    assert server.ask("/tokenize", {})[0] == 400
+    info = server.ask("/tokenizer_info")[1]
+    assert (info["bos_token"], info["eos_token"], info["chat_template"]) == ("<s>", "</s>", model.template.source)
     assert server.ask("/detokenize", {"tokens": [10**9]})[0] == 400
     assert server.ask("/apply-template", {"messages": user()})[1]["prompt"] == model.apply_template(user())
     assert server.ask("/infill", {"input_prefix": "a", "input_suffix": "b"})[0] == 400

@@ -1,4 +1,4 @@
-"""llama-server's own API, which editors' plugins use."""
+"""llama-server's own API, which editors' plugins use, and what vLLM says of a tokenizer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/infill", texts.infill),
         ("POST", "/tokenize", llama.tokenize),
         ("POST", "/detokenize", llama.detokenize),
+        ("GET", "/tokenizer_info", llama.tokenizer_info),
         ("POST", "/apply-template", llama.apply_template),
         ("GET", "/slots", llama.slots),
         ("GET", "/props", llama.props),

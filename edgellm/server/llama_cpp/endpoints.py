@@ -27,16 +27,26 @@ class LlamaCpp:
     async def tokenize(self, request: Request) -> Response:
         """Token ids of a text, with their bytes where they are wanted."""
         body = await read(request, TokenizeBody)
+        text, special = (body.content, body.add_special) if body.content is not None else (body.prompt, body.add_special_tokens)
+        if text is None:
+            raise Problem(400, "content is missing; give a text.", code="invalid_value")
         async with self._models.use(body.model) as loaded:
-            model, special = loaded.model, body.add_special
-            ids = await asyncio.to_thread(model.tokenize, body.content, add_special=special, parse_special=body.parse_special)
-            return JSONResponse({"tokens": [_piece(model, token) for token in ids] if body.with_pieces else ids})
+            model = loaded.model
+            ids = await asyncio.to_thread(model.tokenize, text, add_special=special, parse_special=body.parse_special)
+            tokens = [_piece(model, token) for token in ids] if body.with_pieces else ids
+            return JSONResponse({"tokens": tokens, "count": len(ids), "max_model_len": model.context})
 
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""
         body = await read(request, DetokenizeBody)
         async with self._models.use(body.model) as loaded:
-            return JSONResponse({"content": loaded.model.detokenize(body.tokens, skip_special=False)})
+            text = loaded.model.detokenize(body.tokens, skip_special=False)
+            return JSONResponse({"content": text, "prompt": text})
+
+    async def tokenizer_info(self, request: Request) -> Response:
+        """The control tokens and the template of a model, as vLLM describes them."""
+        async with self._models.use(request.query_params.get("model")) as loaded:
+            return JSONResponse({**_template(loaded.model), "model_max_length": loaded.model.context})
 
     async def apply_template(self, request: Request) -> Response:
         """The prompt that a request for a chat completion becomes."""
@@ -73,9 +83,7 @@ class LlamaCpp:
                     "total_slots": model.load_stats().parallel,
                     "model_alias": loaded.name,
                     "model_path": str(model.path),
-                    "chat_template": model.template.source if model.has_template else "",
-                    "bos_token": _text(model, model.tokenizer.bos_id),
-                    "eos_token": _text(model, model.tokenizer.eos_id),
+                    **_template(model),
                     "modalities": {"vision": bool(model.info.vision), "audio": bool(model.info.audio)},
                     "build_info": f"edgellm {__version__}",
                     "is_sleeping": False,
@@ -101,8 +109,11 @@ def _listed(loaded: Loaded) -> list[dict[str, Any]]:
     return [{"id": k, "path": str(path), "scale": scales.get(path, 0.0)} for k, (path, _) in enumerate(known)]
 
 
-def _text(model: Model, token: int | None) -> str:
-    return "" if token is None else model.tokenizer.piece(token).decode("utf-8", "replace")
+def _template(model: Model) -> dict[str, str]:
+    """The chat template, and the texts of the tokens that begin and end."""
+    ends = {"bos_token": model.tokenizer.bos_id, "eos_token": model.tokenizer.eos_id}
+    texts = {name: "" if token is None else model.tokenizer.piece(token).decode("utf-8", "replace") for name, token in ends.items()}
+    return {"chat_template": model.template.source if model.has_template else "", **texts}
 
 
 def _piece(model: Model, token: int) -> dict[str, Any]:

@@ -16,9 +16,13 @@ Mixed = str | list[int | str]  # texts and token ids
 
 
 class TokenizeBody(BaseModel):
+    """`prompt` and `add_special_tokens` are vLLM's names, whose default is another."""
+
     model: str | None = None
-    content: str
+    content: str | None = None
+    prompt: str | None = None
     add_special: bool = False
+    add_special_tokens: bool = True
     parse_special: bool = True
     with_pieces: bool = False
 
