@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from edgellm.arch.blocks.attention import layer_windows
 from edgellm.arch.blocks.positions import temperature
 from edgellm.arch.blocks.transformer import Transformer
 from edgellm.graph import Builder
@@ -22,9 +23,11 @@ def build(keys: Keys, g: Builder) -> None:
         rope = replace(rope, magnitude=rope.magnitude / (1.0 - 0.1 * multiplier * math.log(rope.freq_scale)))
     q_rope = replace(rope, temperature=temperature(keys))
     x = model.embed()
-    for layer in model.layers():
+    windows = layer_windows(keys, keys.n_layers + 1)  # all slide where the file does not list them
+    for layer, window in zip(model.layers(), windows, strict=True):
         q, k, v = layer.qkv(layer.norm(x, "attn_norm"))
-        y = layer.heads_output(rotate(g, q, q_rope, layer.heads.n), rotate(g, k, rope, layer.heads.n_kv), v)
+        q, k = rotate(g, q, q_rope, layer.heads.n), rotate(g, k, rope, layer.heads.n_kv)
+        y = layer.heads_output(q, k, v, window=window)
         x = add(g, x, layer.output(y))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

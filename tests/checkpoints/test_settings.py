@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hf_checkpoints import LAYOUTS, config_of, write_checkpoint
 
+from edgellm.arch import load_graph
 from edgellm.checkpoints.config import find_family, read_config, transformers_defaults
+from edgellm.checkpoints.folder import open_mlx_folder
 from edgellm.checkpoints.settings import MAX_DEPTH
 from edgellm.errors import BadHParam, EdgeError
 from edgellm.tools.convert import convert
@@ -57,6 +59,23 @@ def test_what_no_setting_is(tmp_path: Path, config: dict[str, Any], field: str) 
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama") | config))
     with pytest.raises(BadHParam, match=rf"config\.json: {field}: .* isn't a possible value"):
         read_config(str(tmp_path))
+
+
+GEMMAS = ("gemma2", "gemma3_text", "gemma3n_text")
+LLAMAS = ("llama", "mistral", "ministral3", "mixtral")
+OTHERS = ("olmo3", "exaone4", "cohere2", "gpt_oss", "afmoe", "exaone_moe", "mellum", "laguna", "granite_swa")
+ALL_ALIKE = ("phi3", "starcoder2", "phimoe")  # whose definitions read no list
+
+
+@pytest.mark.parametrize("kind", [*LLAMAS, *GEMMAS, *OTHERS, *ALL_ALIKE])
+@pytest.mark.parametrize("first", ["full_attention", "sliding_attention"])
+def test_layers_slide_as_listed(tmp_path: Path, kind: str, first: str) -> None:
+    """In the graph; layers that share keys have no state of their own."""
+    other = "sliding_attention" if first == "full_attention" else "full_attention"
+    kinds = [(first, other)[layer % 2] for layer in range(config_of(kind)["num_hidden_layers"])]
+    with open_mlx_folder(write_checkpoint(tmp_path / "hf", kind, layer_types=kinds, sliding_window=3)) as folder:
+        windows = [state.window for state in load_graph(folder)[1].kv_states]
+    assert windows == [3 if kind in ALL_ALIKE or each == "sliding_attention" else None for each in kinds][: len(windows)]
 
 
 def test_usual_settings_are_read() -> None:
