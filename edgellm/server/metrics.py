@@ -72,6 +72,21 @@ class Metrics:
             yield f"# TYPE edgellm_{name} gauge"
             for loaded in self._models.loaded.values():
                 yield f'edgellm_{name}{{model="{_label(loaded.name)}"}} {getattr(loaded.model.load_stats(), name)}'
+        yield from self._llama_servers()
+
+    def _llama_servers(self) -> Iterator[str]:
+        """Of all models together, under llama-server's names, which dashboards read."""
+        tokens = {kind: sum(count for (each, _), count in self._tokens.items() if each == kind) for kind in KINDS}
+        stats = [loaded.model.load_stats() for loaded in self._models.loaded.values()]
+        values = {
+            "prompt_tokens_total": tokens["prompt"] - tokens["cached"],
+            "tokens_predicted_total": tokens["generated"],
+            "requests_processing": sum(each.running for each in stats),
+            "requests_deferred": sum(each.waiting for each in stats),
+        }
+        for name, value in values.items():
+            yield f"# TYPE llamacpp:{name} {'counter' if name.endswith('_total') else 'gauge'}"
+            yield f"llamacpp:{name} {value}"
 
 
 def _label(text: str) -> str:

@@ -154,6 +154,9 @@ def test_metrics(server: Running) -> None:
     assert status == 200 and int(lines['edgellm_tokens_total{kind="generated",model="guide"}']) >= 3
     assert int(lines['edgellm_requests_total{status="200",model="guide"}']) >= 1
     assert lines["edgellm_time_to_first_token_seconds_count"] == lines['edgellm_time_to_first_token_seconds_bucket{le="+Inf"}']
+    generated = sum(int(value) for name, value in lines.items() if name.startswith('edgellm_tokens_total{kind="generated"'))
+    assert int(lines["llamacpp:tokens_predicted_total"]) == generated and int(lines["llamacpp:prompt_tokens_total"]) > 0
+    assert lines["llamacpp:requests_processing"] == lines["llamacpp:requests_deferred"] == "0"
     assert lines['edgellm_parallel{model="guide"}'] == "4" and lines['edgellm_running{model="guide"}'] == "0"
 
 
