@@ -46,7 +46,7 @@ def prepare(
 
 class MlxStep:
     """A step that goes to the device at once where each conversation has one token, else when it is waited for; on CPUs, which
-    compute SEVERAL rows as they are begun, only fewer. Once begun, it is not stopped. Segments that share a state, as
+    compute `several` rows as they are begun, only fewer. Once begun, it is not stopped. Segments that share a state, as
     documents do, are computed one after the other. `ids` (1,): the token, where the device chose it.
     """
 
@@ -55,7 +55,7 @@ class MlxStep:
         shared = len({id(segment.state) for segment in batch.segments}) < len(batch.segments)
         self._executable, self._parts = executable, list(batch.split()) if shared else [batch]
         first = self._parts[0]
-        waits = _has_prompt(first) or (not executable.half and len(first.tokens) >= SEVERAL)
+        waits = _has_prompt(first) or (not executable.half and len(first.tokens) >= executable.several)
         self._begun = None if waits else executable.begin(first, ids=ids)
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
@@ -129,6 +129,7 @@ class MlxExecutable:
         try:
             with device.own_errors("load the model"):
                 loaded = _load(graph, weights, half, progress)
+                self.several = SEVERAL // max((matrix.passes for matrix in loaded.matrices.values()), default=1)
                 self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
         except BaseException:
             self._release()

@@ -41,19 +41,20 @@ class Matrix(ABC):
     """W (rows, columns). `half`: products in 16 bits, for GPUs. `narrow`: whether they pass through f16, which ends at 65504.
 
     Without `half`, several rows are multiplied by NumPy with weights that are decoded some rows at a time: from `worth_decoding`
-    rows on, where that takes longer than MLX's product of one.
+    rows on, where that takes longer than MLX's product of one; a single row, too, where MLX needs two `passes`.
     """
 
     arrays: list[Array]
     narrow: bool
     worth_decoding = 0
+    passes = 1
 
     def __init__(self, rows: int, columns: int, half: bool) -> None:
         self._half, self._rows, self._step = half, rows, max(1, (PIECE if half else CACHED) // columns)
 
     def __call__(self, x: Array) -> Array:
         """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
-        if self._half or len(x) < max(SEVERAL, self.worth_decoding):
+        if self._half or len(x) < max(SEVERAL // self.passes, self.worth_decoding):
             return self.product(x)
         rows = np.array(x)
         if self.affine(slice(0, 1)) is not None:
@@ -156,6 +157,8 @@ class AffineHalves(Matrix):
     w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same quants.
     """
 
+    passes = 2
+
     def __init__(self, mean: Groups, difference: Groups, half: bool) -> None:
         columns = mean.arrays[1].shape[1] * GROUP
         super().__init__(len(mean.arrays[0]), columns, half)
@@ -186,6 +189,8 @@ class Superblocks(Matrix):
     """Groups of 16 whose steps and offsets are numbers of a superblock of 256 times a whole number: d * scale, and -zero * step or
     -dmin * min. They are multiplied out for each product, and the matrix stays about as small as in the file.
     """
+
+    passes = 2
 
     def __init__(self, quants: Array, parts: list[Array], zero: int, bits: int, half: bool, step_type: Array) -> None:
         super().__init__(len(quants), quants.shape[1] * 32 // bits, half)

@@ -127,7 +127,7 @@ def test_other_chains_are_the_samplers_alone(options: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
     """A model whose token embeddings are its output matrix, in a type whose scales are rounded on the device."""
-    path = tiny_model(tmp_path_factory.mktemp("tied") / "m.gguf", "gemma2", "Q6_K", tokenizer="bpe")
+    path = tiny_model(tmp_path_factory.mktemp("tied") / "m.gguf", "gemma2", "Q4_K", tokenizer="bpe")
     with edgellm.load(path, backend="mlx", context=32, parallel=2) as model:
         yield model
 
