@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 from places import ROOT
 
 SCRIPT = ROOT / "scripts" / "arm_assembly.py"
 TYPES = ["Q4_0", "Q8_0", "Q4_K", "Q6_K"]
+ON_THE_PAGE = {"cortex-a76": ["Q4_1", "Q2_K", "Q6_K"], "cortex-a72": ["Q8_0", "Q2_K"]}  # some of the types in the page's tables
 MOST_PER_WEIGHT = 0.45  # instructions, of a loop over one column on cores with dotprod
 
 
@@ -24,6 +26,13 @@ def assembly() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def kernels(assembly: ModuleType) -> dict[str, dict[str, Any]]:
+    """By processor and type; each takes seconds."""
+    types = {cpu: sorted({*TYPES, *ON_THE_PAGE.get(cpu, ())}) for cpu in assembly.CPUS}
+    return {cpu: {kernel.name: kernel for kernel in assembly.kernels(cpu, names)} for cpu, names in types.items()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cpu", "decode", "prefill"),
@@ -33,8 +42,8 @@ def assembly() -> ModuleType:
         ("apple-m2", "sdot", "smmla"),
     ],
 )
-def test_inner_loops(assembly: ModuleType, cpu: str, decode: str, prefill: str) -> None:
-    for kernel in assembly.kernels(cpu, TYPES):
+def test_inner_loops(kernels: dict[str, dict[str, Any]], cpu: str, decode: str, prefill: str) -> None:
+    for kernel in (kernels[cpu][name] for name in TYPES):
         for loop, instructions in ((kernel.decode, decode), (kernel.prefill, prefill)):
             assert sum(loop.counts[name] for name in instructions.split()) >= 16, (kernel.name, loop.counts)
             assert loop.scalar_products == 0, (kernel.name, loop.lines)
@@ -44,11 +53,11 @@ def test_inner_loops(assembly: ModuleType, cpu: str, decode: str, prefill: str) 
 
 
 @pytest.mark.slow
-def test_the_page_for_owners_has_these_figures(assembly: ModuleType) -> None:
+def test_the_page_for_owners_has_these_figures(assembly: ModuleType, kernels: dict[str, dict[str, Any]]) -> None:
     """Within 5 %: another version of LLVM may count a little differently."""
     page = (SCRIPT.parent.parent / "docs" / "raspberry-pi.md").read_text(encoding="utf-8").splitlines()
-    for place, (cpu, names) in enumerate((("cortex-a76", ["Q4_1", "Q2_K", "Q6_K"]), ("cortex-a72", ["Q8_0", "Q2_K"]))):
-        for kernel in assembly.kernels(cpu, names):
+    for place, (cpu, names) in enumerate(ON_THE_PAGE.items()):
+        for kernel in (kernels[cpu][name] for name in names):
             said = [line for line in page if line.startswith(f"| {kernel.name} |")][place]
             page_has, script_says = (
                 [float(cell.strip(" %")) for cell in line.split("|")[2:-1]] for line in (said, assembly.row(kernel, cpu))
