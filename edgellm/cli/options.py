@@ -215,7 +215,7 @@ def worded(error: EdgeError) -> str:
 def typed(name: str, value: object) -> str:
     """An option and its value as they are typed: `--context 7`, `--no-think`."""
     row = TABLE.get(name)
-    if row is None or not row.flags:
+    if row is None:
         return str(OptionValue(name, value))
     if row.kind is bool:
         on, _, off = row.flag.partition("/")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgellm.options.option import MAX_INTEGER, Option
 
 UNLIMITED = "unlimited"
-MAX_TOKENS = Option(
+_row = partial(Option, part="generation")
+MAX_TOKENS = _row(
     name="max_tokens",
     kind=int,
     low=0,
@@ -16,73 +19,41 @@ MAX_TOKENS = Option(
     flags=("-n", "--predict", "--n-predict", "--max-tokens"),
     metavar="N",
     help="Maximum number of tokens to generate; -1 for no limit.",
-    part="generation",
 )
-STOP = Option(
-    name="stop",
-    kind=list,
-    flags=("--stop",),
-    metavar="TEXT",
-    help=r"End the answer before this text (\n is a line break). May be repeated.",
-    part="generation",
-)
-CONTEXT_POLICY = Option(
+STOP = _row(name="stop", kind=list, metavar="TEXT", help=r"End the answer before this text (\n is a line break). May be repeated.")
+CONTEXT_POLICY = _row(
     name="context_policy",
     values=("ring", "drop-oldest-turns", "error"),
     usual="ring",
-    flags=("--context-policy",),
     metavar="NAME",
     help="When the context is full: ring (evict the oldest tokens), drop-oldest-turns (drop whole turns, but not the system "
     "prompt) or error.",
-    part="generation",
 )
-DRAFT = Option(
+DRAFT = _row(
     name="draft",
     suggestions=("ngram",),
-    flags=("--draft",),
     metavar="ngram|MODEL",
     help="Speculative decoding, by prompt lookup (ngram) or with a small model of the same vocabulary. With ngram, or at "
     "temperature 0, or with a seed, the output is identical; with a draft model and no seed it is another sample from the "
     "same distribution.",
-    part="generation",
 )
-SCHEMA = Option(
-    name="schema",
-    flags=("--schema",),
-    metavar="FILE|JSON",
-    help="Constrain the output to this JSON schema: a file, or the schema itself.",
-    part="generation",
+SCHEMA = _row(name="schema", metavar="FILE|JSON", help="Constrain the output to this JSON schema: a file, or the schema itself.")
+CHOICES = _row(
+    name="choices", metavar="A,B,...", help="Constrain the output to one of these texts; give a JSON list if they contain commas."
 )
-CHOICES = Option(
-    name="choices",
-    flags=("--choices",),
-    metavar="A,B,...",
-    help="Constrain the output to one of these texts; give a JSON list if they contain commas.",
-    part="generation",
-)
-REGEX = Option(
-    name="regex",
-    flags=("--regex",),
-    metavar="REGEX",
-    help="Constrain the output to match this regular expression as a whole.",
-    part="generation",
-)
-GRAMMAR = Option(
+REGEX = _row(name="regex", metavar="REGEX", help="Constrain the output to match this regular expression as a whole.")
+GRAMMAR = _row(
     name="grammar",
-    flags=("--grammar",),
     metavar="FILE",
     help="Constrain the output to the grammar in this file: Lark's syntax from its rule `start`, or llama.cpp's GBNF from `root`.",
-    part="generation",
 )
-LOGPROBS = Option(
+LOGPROBS = _row(
     name="logprobs",
     kind=int,
     low=0,
     high=100,
-    flags=("--logprobs",),
     metavar="K",
     help="With --json: the log probability of each token, and of the K most likely.",
-    part="generation",
 )
 THINK = Option(
     name="think",
@@ -99,33 +70,24 @@ THINK_BUDGET = Option(
     high=MAX_INTEGER,
     unset=(-1, "for no limit"),
     usual="no limit",
-    flags=("--think-budget",),
     metavar="N",
     help="End thinking after N tokens.",
     part="chat",
 )
 THINK_MESSAGE = Option(
-    name="think_message",
-    flags=("--think-message",),
-    metavar="TEXT",
-    help="Close thinking with this sentence where --think-budget ends it.",
-    part="chat",
+    name="think_message", metavar="TEXT", help="Close thinking with this sentence where --think-budget ends it.", part="chat"
 )
-BAN = Option(
+BAN = _row(
     name="ban",
     kind=list,
-    flags=("--ban",),
     metavar="TEXT",
     help=r"Never write this text (\n is a line break): the answer goes back to where it began. May be repeated.",
-    part="generation",
 )
-ECHO = Option(
+ECHO = _row(
     name="echo",
     kind=bool,
     default=False,
-    flags=("--echo",),
     help="With --json: log probabilities of the prompt as well, and of the most likely tokens with --logprobs.",
-    part="generation",
 )
 
 GENERATION = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgellm.options.option import MAX_INTEGER, Option
 
 MOST_CONTEXT = 2**30
 MOST_THREADS = 1024
 
-CONTEXT = Option(
+_row = partial(Option, part="loading")
+CONTEXT = _row(
     name="context",
     kind=int,
     low=8,
@@ -16,9 +19,8 @@ CONTEXT = Option(
     flags=("--context", "-c", "--ctx-size"),
     metavar="N",
     help="Context length in tokens.",
-    part="loading",
 )
-THREADS = Option(
+THREADS = _row(
     name="threads",
     kind=int,
     low=1,
@@ -27,9 +29,8 @@ THREADS = Option(
     flags=("--threads", "-t"),
     metavar="N",
     help="Compute threads.",
-    part="loading",
 )
-THREADS_BATCH = Option(
+THREADS_BATCH = _row(
     name="threads_batch",
     kind=int,
     low=1,
@@ -38,100 +39,71 @@ THREADS_BATCH = Option(
     flags=("--threads-batch", "-tb"),
     metavar="N",
     help="Threads for prompt processing.",
-    part="loading",
 )
-BACKEND = Option(
+BACKEND = _row(
     name="backend",
     default="auto",
     values=("auto", "cpu", "mlx"),
-    flags=("--backend",),
     metavar="NAME",
     help="cpu, mlx, or auto: the GPU on a Mac if the model fits, else the CPU.",
-    part="loading",
 )
-KV_TYPE = Option(
+KV_TYPE = _row(
     name="kv_type",
     default="f16",
     values=("f16", "q8_0", "q4_0", "f32"),
     usual="f16, or q8_0 if memory is short",
-    flags=("--kv-type",),
     metavar="TYPE",
     help="KV cache type: f16, q8_0 (about half the size), q4_0 (a quarter) or f32.",
-    part="loading",
 )
-SINKS = Option(
+SINKS = _row(
     name="sinks",
     kind=int,
     low=0,
     high=MOST_CONTEXT,
     usual="4",
-    flags=("--sinks",),
     metavar="N",
     help="First tokens (attention sinks) that are never evicted.",
-    part="loading",
 )
-PINNED = Option(
+PINNED = _row(
     name="pinned",
     kind=int,
     low=0,
     high=MOST_CONTEXT,
     usual="only the sinks are kept",
-    flags=("--pinned",),
     metavar="N",
     help="Never evict the system prompt, of up to N tokens.",
-    part="loading",
 )
-ADAPTERS = Option(
+ADAPTERS = _row(
     name="adapters",
     kind=list,
     flags=("--lora",),
     metavar="FILE[:SCALE]",
     help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
-    part="loading",
 )
-POOLING = Option(
+POOLING = _row(
     name="pooling",
     values=("mean", "cls", "last"),
     usual="what the file says",
-    flags=("--pooling",),
     metavar="NAME",
     help="How the rows of a text become its vector: mean, cls or last.",
-    part="loading",
 )
-MMPROJ = Option(
+MMPROJ = _row(
     name="mmproj",
     usual="the projector beside the model",
-    flags=("--mmproj",),
     metavar="FILE",
     help="Projector file that encodes images or audio, or none.",
-    part="loading",
 )
-MMAP = Option(
+MMAP = _row(
     name="mmap",
     kind=bool,
     default=True,
     flags=("--no-mmap",),
     help="Read the weights into memory instead of mapping the file, and repack them there (x86 with VNNI): takes longer to load, "
     "decodes faster.",
-    part="loading",
 )
-MLOCK = Option(
-    name="mlock",
-    kind=bool,
-    default=False,
-    flags=("--mlock",),
-    help="Keep the weights in physical memory, never swapped out.",
-    part="loading",
-)
-FORCE = Option(
-    name="force",
-    kind=bool,
-    default=False,
-    flags=("--force",),
-    help="Load the model even if it does not fit into free memory.",
-    part="loading",
-)
-PARALLEL = Option(
+MLOCK = _row(name="mlock", kind=bool, default=False, help="Keep the weights in physical memory, never swapped out.")
+FORCE = _row(name="force", kind=bool, default=False, help="Load the model even if it does not fit into free memory.")
+PARALLEL = _row(
     name="parallel",
     kind=int,
     default=1,
@@ -141,26 +113,21 @@ PARALLEL = Option(
     flags=("--parallel", "-np"),
     metavar="N",
     help="Conversations that are batched together, and kept cached afterwards.",
-    part="loading",
 )
-QUEUE = Option(
+QUEUE = _row(
     name="queue",
     kind=int,
     low=0,
     high=MAX_INTEGER,
     usual="no limit; 64 in serve, which answers others with status 429",
-    flags=("--queue",),
     metavar="N",
     help="Requests that may wait.",
-    part="loading",
 )
-PREFIX_CACHE = Option(
+PREFIX_CACHE = _row(
     name="prefix_cache",
     usual="off; 4G in serve",
-    flags=("--prefix-cache",),
     metavar="SIZE",
     help="Disk space for the beginnings of prompts, which are not computed again after a restart: a size such as 4G, or off.",
-    part="loading",
 )
 
 LOADING = (

@@ -29,13 +29,17 @@ class Option:
     unset_value: object = None
     values: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()  # texts that completion offers, where others are possible
-    flags: tuple[str, ...] = ()  # the first is the one that messages name; none: an option of the library only
+    flags: tuple[str, ...] = ()  # the first is the one that messages name; the Python name's where none is given
     metavar: str = "X"
     help: str = ""
     usual: str = ""  # the default in words, where `default` does not say it
     gguf: str = ""  # the metadata key with which a model file recommends a value
     part: Part = "sampling"
     listed: bool = True  # by --help; the others stand in docs/options.md
+
+    def __post_init__(self) -> None:
+        if self.name and not self.flags:
+            object.__setattr__(self, "flags", (f"--{self.name.replace('_', '-')}",))
 
     @property
     def flag(self) -> str:

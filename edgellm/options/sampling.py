@@ -74,7 +74,6 @@ class SamplingOptions:
         -MAX_INTEGER,
         MAX_INTEGER,
         least=-1,
-        flags=("--top-k",),
         metavar="K",
         gguf="general.sampling.top_k",
         help="Sample from the K most likely tokens; 0 disables.",
@@ -83,7 +82,6 @@ class SamplingOptions:
         0.95,
         0,
         1,
-        flags=("--top-p",),
         metavar="P",
         gguf="general.sampling.top_p",
         help="Sample from the most likely tokens whose probabilities add up to P; 1 disables.",
@@ -92,7 +90,6 @@ class SamplingOptions:
         0.05,
         0,
         1,
-        flags=("--min-p",),
         metavar="P",
         gguf="general.sampling.min_p",
         help="Leave out tokens less likely than P times the most likely one; 0 disables.",
@@ -117,7 +114,6 @@ class SamplingOptions:
         0.0,
         0,
         1,
-        flags=("--xtc-probability",),
         metavar="P",
         gguf="general.sampling.xtc_probability",
         listed=False,
@@ -127,15 +123,12 @@ class SamplingOptions:
         0.1,
         0,
         1,
-        flags=("--xtc-threshold",),
         metavar="P",
         gguf="general.sampling.xtc_threshold",
         listed=False,
         help="XTC keeps one token of at least this probability; more than 0.5 disables.",
     )
-    dynatemp_range: float = _row(
-        0.0, 0, flags=("--dynatemp-range",), listed=False, help="Vary the temperature by X with the entropy; 0 disables."
-    )
+    dynatemp_range: float = _row(0.0, 0, listed=False, help="Vary the temperature by X with the entropy; 0 disables.")
     dynatemp_exponent: float = _row(
         1.0, 0, flags=("--dynatemp-exp", "--dynatemp-exponent"), listed=False, help="Exponent of the dynamic temperature."
     )
@@ -143,7 +136,6 @@ class SamplingOptions:
         0,
         0,
         2,
-        flags=("--mirostat",),
         metavar="N",
         gguf="general.sampling.mirostat",
         listed=False,
@@ -166,42 +158,26 @@ class SamplingOptions:
         help="Mirostat's learning rate.",
     )
     adaptive_target: float = _row(
-        -1.0,
-        high=1,
-        flags=("--adaptive-target",),
-        metavar="P",
-        listed=False,
-        help="The average probability of sampled tokens to aim at; below 0 disables.",
+        -1.0, high=1, metavar="P", listed=False, help="The average probability of sampled tokens to aim at; below 0 disables."
     )
-    adaptive_decay: float = _row(0.9, 0, 0.99, flags=("--adaptive-decay",), listed=False, help="Decay of that average.")
+    adaptive_decay: float = _row(0.9, 0, 0.99, listed=False, help="Decay of that average.")
     repeat_penalty: float = _row(
-        1.0,
-        1 / MAX_NUMBER,
-        flags=("--repeat-penalty",),
-        gguf="general.sampling.penalty_repeat",
-        help="Penalise tokens that are among the last 64; 1 disables.",
+        1.0, 1 / MAX_NUMBER, gguf="general.sampling.penalty_repeat", help="Penalise tokens that are among the last 64; 1 disables."
     )
     repeat_last_n: int = _row(
         64,
         -1,
         MAX_INTEGER,
-        flags=("--repeat-last-n",),
         metavar="N",
         gguf="general.sampling.penalty_last_n",
         listed=False,
         help="Tokens that the penalties look back on; 0 disables, -1 is the context.",
     )
-    frequency_penalty: float = _row(
-        0.0, flags=("--frequency-penalty",), help="Subtract X from the logit of such a token for each occurrence."
-    )
-    presence_penalty: float = _row(0.0, flags=("--presence-penalty",), help="Subtract X from the logit of each such token.")
-    dry_multiplier: float = _row(
-        0.0, 0, flags=("--dry-multiplier",), listed=False, help="Strength of DRY, a penalty on repeated sequences; 0 disables."
-    )
-    dry_base: float = _row(1.75, 1, flags=("--dry-base",), listed=False, help="DRY's penalty grows by X with each token.")
-    dry_allowed_length: int = _row(
-        2, 1, MAX_INTEGER, flags=("--dry-allowed-length",), metavar="N", listed=False, help="DRY allows repeats of N tokens."
-    )
+    frequency_penalty: float = _row(0.0, help="Subtract X from the logit of such a token for each occurrence.")
+    presence_penalty: float = _row(0.0, help="Subtract X from the logit of each such token.")
+    dry_multiplier: float = _row(0.0, 0, listed=False, help="Strength of DRY, a penalty on repeated sequences; 0 disables.")
+    dry_base: float = _row(1.75, 1, listed=False, help="DRY's penalty grows by X with each token.")
+    dry_allowed_length: int = _row(2, 1, MAX_INTEGER, metavar="N", listed=False, help="DRY allows repeats of N tokens.")
     dry_last_n: int = _row(
         64,
         -1,
@@ -213,12 +189,8 @@ class SamplingOptions:
     )
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    ignore_eos: bool = _row(
-        False, 0, 1, flags=("--ignore-eos",), listed=False, help="Never end the answer before its limit of tokens."
-    )
-    min_keep: int = _row(
-        0, 0, MAX_INTEGER, flags=("--min-keep",), metavar="N", listed=False, help="Leave at least N tokens to sample from."
-    )
+    ignore_eos: bool = _row(False, 0, 1, listed=False, help="Never end the answer before its limit of tokens.")
+    min_keep: int = _row(0, 0, MAX_INTEGER, metavar="N", listed=False, help="Leave at least N tokens to sample from.")
     seed: int | None = _row(
         None,
         0,

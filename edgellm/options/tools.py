@@ -20,7 +20,6 @@ CHUNKS = Option(
     low=1,
     high=MAX_INTEGER,
     usual="the whole text",
-    flags=("--chunks",),
     metavar="N",
     help="Stop after N windows.",
     part="tools",

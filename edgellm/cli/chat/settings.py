@@ -18,7 +18,7 @@ DEFAULT = "default"
 SOURCES = {"user": "set by you", "catalogue": "recommended for this model", "model": "recommended by the model", "default": ""}
 
 
-SET: tuple[Option, ...] = (*(row for row in SAMPLING if row.flags), MAX_TOKENS, THINK, CONTEXT_POLICY, THINK_BUDGET, DRAFT)
+SET: tuple[Option, ...] = (*SAMPLING, MAX_TOKENS, THINK, CONTEXT_POLICY, THINK_BUDGET, DRAFT)
 SETTINGS = {row.typed_names[0]: row for row in SET if row.listed}  # in the order of /set, which lists these
 NAMES = {name: row.typed_names[0] for row in SET for name in row.typed_names} | {"num-predict": "n"}
 _ROWS: dict[str, Option] = {row.typed_names[0]: row for row in SET}
