@@ -11,12 +11,12 @@ import stat
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from .closing import Closing
 from .errors import Truncated, Unreadable
 
 Bytes = npt.NDArray[np.uint8]
@@ -196,7 +196,7 @@ class Placed(Protocol):
 T = TypeVar("T", bound=Placed)
 
 
-class TensorFiles(Generic[T]):
+class TensorFiles(Closing, Generic[T]):
     """Open files with tensors in them. A context manager, which closes them."""
 
     def __init__(self, files: Sequence[MappedFile], tensors: dict[str, T]) -> None:
@@ -221,9 +221,3 @@ class TensorFiles(Generic[T]):
         """Unmap; views that are still alive keep the map until they die. Strings and arrays of metadata can no longer be read."""
         for file in self.files:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

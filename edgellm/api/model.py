@@ -25,6 +25,7 @@ from edgellm.engine.engine import Engine
 from edgellm.engine.prompts import PatchProgress, PromptVectors, TokenIds, Watch, checked_ids
 from edgellm.engine.request import Scoring
 from edgellm.errors import OptionError, SessionError
+from edgellm.formats.closing import Closing
 from edgellm.loading.adapters import Asked
 from edgellm.loading.loaded import LoadedModel, ModelInfo
 from edgellm.sampling import ResolvedOptions, SamplingKeywords
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from edgellm.chat.images import Image, Source
 
 
-class Model(Generating):
+class Model(Generating, Closing):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -308,12 +309,6 @@ class Model(Generating):
         """Models stay in their process. Raises OptionError."""
         raise OptionError("a model cannot be pickled, nor sent to another process; send its path, and load it there.")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -327,7 +322,7 @@ class Model(Generating):
         return f"<edgellm.Model {self.path.name}: {self.architecture}, {state}>"
 
 
-class Session(Generating):
+class Session(Generating, Closing):
     """Made by `Model.session`; a context manager. Each call takes the whole prompt; what the session
     holds of it is not computed again.
 
@@ -405,12 +400,6 @@ class Session(Generating):
         if not self._closed:
             self._closed = True
             self._model.engine.close_session(self._cache)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.n_tokens} tokens, {self.priority}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self
 
 from edgellm.api.answer import Answer, AnswerSpec, Piece
@@ -13,9 +12,10 @@ from edgellm.engine.conversation import SessionCache
 from edgellm.engine.engine import Engine
 from edgellm.engine.readers import RequestReader
 from edgellm.errors import ModelClosed, OptionError
+from edgellm.formats.closing import Closing
 
 
-class Stream:
+class Stream(Closing):
     """Iterate over it for the pieces, one per token; after the end `result` is the Generation.
 
     `events()` has more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
@@ -158,12 +158,6 @@ class Stream:
         with self._reading:
             self._run()
         return self.result
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 class EventMaker:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from edgellm.catalogue.web import BLOCK
 from edgellm.errors import DownloadError
 from edgellm.folders import DISK_FULL
+from edgellm.formats.closing import Closing
 
 
-class PartialFile:
+class PartialFile(Closing):
     """The beginning of a file of `size` bytes, and the running sha256 of what is there.
 
     The hash of an earlier run's bytes is made from the disk: it cannot disagree with them. Raises DownloadError where the disk
@@ -66,12 +65,6 @@ class PartialFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _refusal(self, error: OSError) -> DownloadError:
         if error.errno in DISK_FULL:

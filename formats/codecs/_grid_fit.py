@@ -60,3 +60,11 @@ def odd_scales(step: Floats, top: int) -> tuple[Floats, Ints]:
     d = (step.max(axis=-1) / np.float32(2 * top + 1)).astype(np.float16).astype(np.float32)
     ratio = np.where(d[:, None] == 0, np.float32(1), step / d[:, None])
     return d, np.clip(np.rint((ratio - 1) / 2), 0, top).astype(np.uint32)
+
+
+def odd_multiples(x: Floats, points: Ints, parts: int = 1) -> tuple[Floats, Ints, Ints]:
+    """Groups as points times d * (2 s + 1) / `parts`: d and s, of four bits, as `odd_scales` has them, and the points' indices."""
+    d, sc = odd_scales(steps(x, points), 15)
+    d = np.float32(parts) * d
+    stored = d.astype(np.float16).astype(np.float32)[:, None]
+    return d, sc, choose(x, stored * (2 * sc + 1).astype(np.float32) / np.float32(parts), points)[0]

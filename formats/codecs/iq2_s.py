@@ -23,11 +23,8 @@ def unpack(blocks: Blocks) -> Floats:
 def pack(x: Floats) -> Blocks:
     magnitudes, signs = _signs.split(x.reshape(-1, 16, 2, 8), even=False)
     blocks = empty(x, DTYPE)
-    d, sc = _grid_fit.odd_scales(_grid_fit.steps(magnitudes, grid("IQ2_S")), 15)
-    blocks["d"] = 8 * d
-    blocks["scales"] = pack_nibbles(sc, 1)
-    index, _ = _grid_fit.choose(magnitudes, scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(8), grid("IQ2_S"))
-    index = index.reshape(-1, 32)
+    blocks["d"], sc, index = _grid_fit.odd_multiples(magnitudes, grid("IQ2_S"), 8)
+    blocks["scales"], index = pack_nibbles(sc, 1), index.reshape(-1, 32)
     blocks["qs"], blocks["qh"], blocks["signs"] = index & 255, pack_bits(index >> 8, 2, 1), signs.reshape(-1, 32)
     return blocks
 

@@ -23,10 +23,8 @@ def unpack(blocks: Blocks) -> Floats:
 def pack(x: Floats) -> Blocks:
     magnitudes, signs = _signs.split(x.reshape(-1, 16, 2, 8), even=True)
     blocks = empty(x, DTYPE)
-    d, sc = _grid_fit.odd_scales(_grid_fit.steps(magnitudes, grid("IQ2_XS")), 15)
-    blocks["d"] = 8 * d
+    blocks["d"], sc, index = _grid_fit.odd_multiples(magnitudes, grid("IQ2_XS"), 8)
     blocks["scales"] = pack_nibbles(sc, 1)
-    index, _ = _grid_fit.choose(magnitudes, scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(8), grid("IQ2_XS"))
     blocks["qs"] = (index | (signs & 127).astype(np.intp) << 9).reshape(-1, 32)
     return blocks
 

@@ -23,10 +23,7 @@ def unpack(blocks: Blocks) -> Floats:
 def pack(x: Floats) -> Blocks:
     magnitudes, signs = _signs.split(x.reshape(-1, 8, 4, 8), even=True)
     blocks = empty(x, DTYPE)
-    d, sc = _grid_fit.odd_scales(_grid_fit.steps(magnitudes, grid("IQ2_XXS")), 15)
-    blocks["d"] = 8 * d
-    step = scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(8)
-    blocks["groups"]["qs"], _ = _grid_fit.choose(magnitudes, step, grid("IQ2_XXS"))
+    blocks["d"], sc, blocks["groups"]["qs"] = _grid_fit.odd_multiples(magnitudes, grid("IQ2_XXS"), 8)
     blocks["groups"]["signs_and_scale"] = _signs.pack_sevens(signs) | sc << 28
     return blocks
 

@@ -33,10 +33,8 @@ def pack(x: Floats) -> Blocks:
     magnitudes, signs = _signs.split(x.reshape(-1, 8, 4, 8), even=False)
     fours = magnitudes.reshape(-1, 8, 8, 4)
     blocks = empty(x, DTYPE)
-    blocks["d"], sc = _grid_fit.odd_scales(_grid_fit.steps(fours, grid("IQ3_S")), 15)
-    blocks["scales"] = pack_nibbles(sc, 1)
-    index, _ = _grid_fit.choose(fours, scale(blocks["d"]) * (2 * sc + 1).astype(np.float32), grid("IQ3_S"))
-    index = index.reshape(-1, 64)
+    blocks["d"], sc, index = _grid_fit.odd_multiples(fours, grid("IQ3_S"))
+    blocks["scales"], index = pack_nibbles(sc, 1), index.reshape(-1, 64)
     blocks["qs"], blocks["qh"], blocks["signs"] = index & 255, pack_bits(index >> 8, 1, 1), signs.reshape(-1, 32)
     return blocks
 

@@ -25,9 +25,7 @@ def pack(x: Floats) -> Blocks:
     magnitudes, signs = _signs.split(x.reshape(-1, 8, 4, 8), even=True)
     fours = magnitudes.reshape(-1, 8, 8, 4)
     blocks = empty(x, DTYPE)
-    d, sc = _grid_fit.odd_scales(_grid_fit.steps(fours, grid("IQ3_XXS")), 15)
-    blocks["d"] = 4 * d
-    index, _ = _grid_fit.choose(fours, scale(blocks["d"]) * (2 * sc + 1).astype(np.float32) / np.float32(4), grid("IQ3_XXS"))
+    blocks["d"], sc, index = _grid_fit.odd_multiples(fours, grid("IQ3_XXS"), 4)
     blocks["qs"] = index.reshape(-1, 64)
     blocks["signs_and_scales"] = _signs.pack_sevens(signs) | sc << 28
     return blocks

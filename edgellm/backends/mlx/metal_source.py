@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgellm.backends.mlx.octets import DEFINITIONS, Number, octets_of, points
@@ -34,45 +35,31 @@ if (lane == 0) y[t * ROWS + row] = sum;
 """
 
 
+Operator = Callable[["MetalText", Number], "MetalText"]
+
+
+def _operators(sign: str) -> tuple[Operator, Operator]:
+    """The methods of an operator for an expression on its left, and on its right."""
+
+    def write(left: Number, right: Number) -> MetalText:
+        return MetalText(f"({_text(left)} {sign} {_text(right)})")
+
+    return write, lambda right, left: write(left, right)
+
+
 @dataclass(frozen=True, slots=True)
 class MetalText:
     """An expression; operators write a longer one."""
 
     text: str
 
-    def _with(self, sign: str, other: Number, swapped: bool = False) -> MetalText:
-        left, right = (_text(other), self.text) if swapped else (self.text, _text(other))
-        return MetalText(f"({left} {sign} {right})")
-
-    def __add__(self, other: Number) -> MetalText:
-        return self._with("+", other)
-
-    def __radd__(self, other: Number) -> MetalText:
-        return self._with("+", other, True)
-
-    def __sub__(self, other: Number) -> MetalText:
-        return self._with("-", other)
-
-    def __rsub__(self, other: Number) -> MetalText:
-        return self._with("-", other, True)
-
-    def __mul__(self, other: Number) -> MetalText:
-        return self._with("*", other)
-
-    def __rmul__(self, other: Number) -> MetalText:
-        return self._with("*", other, True)
-
-    def __rshift__(self, other: Number) -> MetalText:
-        return self._with(">>", other)
-
-    def __lshift__(self, other: Number) -> MetalText:
-        return self._with("<<", other)
-
-    def __and__(self, other: Number) -> MetalText:
-        return self._with("&", other)
-
-    def __or__(self, other: Number) -> MetalText:
-        return self._with("|", other)
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
+    __rshift__, _ = _operators(">>")
+    __lshift__, _ = _operators("<<")
+    __and__, _ = _operators("&")
+    __or__, _ = _operators("|")
 
 
 def _text(number: Number) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any  # Any: JSON
 
-from edgellm.chat.families._format import Mark, counted, in_any_order, inline, literal, marked
+from edgellm.chat.families._format import Format, Mark, counted, in_any_order, inline, literal, marked
 from edgellm.chat.families._partial import Partial, unended
 from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.families._texts import ANY, escaped, number_terminal, text_terminal
@@ -54,6 +54,35 @@ class Tags:
     before: str = "\n"  # the first call of a block
     several: bool = False  # calls in a block
     closer: str = ""  # of a block whose calls have no end of their own
+
+    def format(
+        self,
+        name: str,
+        mark: str,
+        detects: tuple[tuple[str, ...], ...],
+        *,
+        ends: tuple[str, ...],
+        first: str = "",
+        bare: tuple[str, str] | None = None,
+    ) -> Format:
+        """The format of calls with these tags within the tag `mark`; the others are as `Format` has them."""
+        opener, closer = f"<{mark}>", f"</{mark}>"
+        return Format(
+            name,
+            detects,
+            (opener,),
+            self.parse,
+            (closer,),
+            markers=(opener, closer),
+            body=self.body,
+            cost=COST,
+            values=self.values,
+            first=first,
+            partial=self.partial,
+            parse_last=self.parse_last,
+            ends=ends,
+            bare=bare,
+        )
 
     def parse_last(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
         """As `parse`, of a block that nothing follows: the tag behind its last value may be missing."""

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from edgellm.chat.families._format import Format
-from edgellm.chat.families._tags import COST, Tags
+from edgellm.chat.families._tags import Tags
 
 TAGS = Tags("<function={}>\n", "<parameter={}>\n", "\n</parameter>\n", "</function>\n")
 
-FORMAT = Format(
+FORMAT = TAGS.format(
     "qwen3-coder",
+    "tool_call",
     (("<function=", "<tool_call>"),),
-    ("<tool_call>",),
-    TAGS.parse,
-    ("</tool_call>",),
-    markers=("<tool_call>", "</tool_call>"),
-    body=TAGS.body,
-    cost=COST,
-    values=TAGS.values,
     first="<",
-    partial=TAGS.partial,
-    parse_last=TAGS.parse_last,
     ends=("</function>",),
     bare=("<function={}>", "</function>"),
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any  # of parsed JSON
+from collections.abc import Callable
 
 from edgellm.checkpoints.families._family import INNER, Family
-from edgellm.checkpoints.families._pieces import Metadata
+from edgellm.checkpoints.families._pieces import Config, Metadata
 
 PARTS = INNER | {
     "post_attention_layernorm": "post_attention_norm",
@@ -17,16 +16,23 @@ PARTS = INNER | {
 LAYERS_27B = 62  # the one size whose query scale is not 1/sqrt(head_dim)
 
 
-def refuses(config: Mapping[str, Any]) -> str:
-    """GGUF has no key for the scale of queries: it follows from the size."""
-    heads, width = config.get("num_attention_heads"), config.get("hidden_size")
-    usual = config.get("head_dim")
-    if config.get("num_hidden_layers") == LAYERS_27B and isinstance(heads, int) and isinstance(width, int) and heads:
-        usual = width // heads
-    return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
+def other_scale(layers_27b: int) -> Callable[[Config], str]:
+    """Refuses what GGUF has no key for, the scale of queries: it follows from the size. `layers_27b`: of the size with its own."""
+
+    def refuses(config: Config) -> str:
+        heads, width = config.get("num_attention_heads"), config.get("hidden_size")
+        usual = config.get("head_dim")
+        if config.get("num_hidden_layers") == layers_27b and isinstance(heads, int) and isinstance(width, int) and heads:
+            usual = width // heads
+        return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
+
+    return refuses
 
 
-def uncapped(config: Mapping[str, Any]) -> Metadata:
+refuses = other_scale(LAYERS_27B)
+
+
+def uncapped(config: Config) -> Metadata:
     """The limit of scores does nothing in its definition, though configurations may have one, as Gemma 2's do."""
     return {"attn_logit_softcapping": None}
 
