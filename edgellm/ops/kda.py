@@ -7,7 +7,7 @@ import numpy as np
 from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
 from edgellm.ops._spec import Array, Faults, Inputs, OpSpec, Run, Uses, integer, number, same_length, vectors
 from edgellm.ops.dense import ONE
-from edgellm.ops.scan import check_state, softplus
+from edgellm.ops.scan import check_state, delta_rule, softplus
 
 
 # --- decays -----------------------------------------------------------------------------------------------------------
@@ -57,14 +57,7 @@ def _kda(run: Run, node: Node, q: Array, k: Array, v: Array, decay: Array, beta:
     n, heads, eps = len(q), integer(node, "heads"), np.float32(number(node, "eps"))
     q, k, v, decay = (x.reshape(n, heads, -1) for x in (q, k, v, decay))
     q, k = (x / np.sqrt(np.sum(np.square(x), axis=-1, keepdims=True) + eps) for x in (q, k))
-    q, gate, dim = q * np.float32(q.shape[-1] ** -0.5), ONE / (ONE + np.exp(-beta)), q.shape[-1]
-    state, out = np.zeros((heads, dim, dim), np.float32), np.empty_like(v)
-    for t in range(n):
-        state = state * decay[t, :, :, None]
-        change = (v[t] - np.einsum("hk,hkv->hv", k[t], state)) * gate[t, :, None]
-        state = state + k[t, :, :, None] * change[:, None, :]
-        out[t] = np.einsum("hk,hkv->hv", q[t], state)
-    return out.reshape(n, -1)
+    return delta_rule(q * np.float32(q.shape[-1] ** -0.5), k, v, decay, ONE / (ONE + np.exp(-beta)))
 
 
 OPS = (

@@ -88,13 +88,20 @@ def _delta_net(run: Run, node: Node, qkv: Array, alpha: Array, beta: Array) -> A
     v = qkv[:, 2 * width :].reshape(n, v_heads, -1)
     decay = np.exp(run.weight(node.weights[0]) * softplus(alpha + run.weight(node.weights[1])))
     gate = ONE / (ONE + np.exp(-beta))
-    state, out = np.zeros((v_heads, dim_k, v.shape[-1]), np.float32), np.empty_like(v)
-    for t in range(n):
-        state = state * decay[t, :, None, None]
+    return delta_rule(q, k, v, decay[:, :, None], gate)
+
+
+def delta_rule(q: Array, k: Array, v: Array, decay: Array, gate: Array) -> Array:
+    """The gated delta rule, token by token: q, k (n, heads, dim_k), v (n, heads, dim_v), decay (n, heads, dim_k or 1), gate
+    (n, heads) -> (n, heads * dim_v).
+    """
+    state, out = np.zeros((*k.shape[1:], v.shape[-1]), np.float32), np.empty_like(v)
+    for t in range(len(q)):
+        state = state * decay[t, :, :, None]
         change = (v[t] - np.einsum("hk,hkv->hv", k[t], state)) * gate[t, :, None]
         state = state + k[t, :, :, None] * change[:, None, :]
         out[t] = np.einsum("hk,hkv->hv", q[t], state)
-    return out.reshape(n, -1)
+    return out.reshape(len(q), -1)
 
 
 # --- ssm_scan ---------------------------------------------------------------------------------------------------------

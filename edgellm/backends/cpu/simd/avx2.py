@@ -9,30 +9,21 @@ from typing import Any, ClassVar
 from llvmlite import binding, ir
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, vector
-from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic, Load
+from edgellm.backends.cpu.simd.base import I8, I16, vector
+from edgellm.backends.cpu.simd.generic import V8I, V32B, Load, WithFloats
 
 V16H = vector(I16, 16)
 binding.initialize_native_asmparser()  # for `_kept_add`
 
 
-class Avx2(Generic):
+class Avx2(WithFloats):
     """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest quant."""
 
     level: ClassVar[Level] = LEVELS["avx2"]
 
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
-        return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
-
     def fma_in_order(self, a: Any, b: Any, c: Any) -> Any:
         kind = ir.FunctionType(a.type, [a.type, a.type, a.type])
         return self.b.asm(kind, "vfmadd231ps $2, $1, $0", "=v,v,v,0", [a, b, c], True)
-
-    def from_f16(self, h: Any) -> Any:
-        return self.b.fpext(self.cast(h, vector(F16, h.type.count)), vector(F32, h.type.count))
-
-    def to_f16(self, x: Any) -> Any:
-        return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         if signed:  # |w| * (x with the sign of w): the products are the same

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, SimdBuilder, Value, constant, vector
+from edgellm.backends.cpu.simd.base import F16, F32, I1, I8, I16, I32, I64, SimdBuilder, Value, constant, vector
 
 Load = Callable[[], Value]
 V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8, 32)
@@ -461,3 +461,16 @@ class Generic:
             self.call("llvm.x86.sse2.pause", ir.VoidType())
         elif triple.startswith(("aarch64", "arm64")):
             self.call("llvm.aarch64.hint", ir.VoidType(), I32(1))
+
+
+class WithFloats(Generic):
+    """Processors with instructions for fma and for f16."""
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+
+    def from_f16(self, h: Value) -> Value:
+        return self.b.fpext(self.cast(h, vector(F16, h.type.count)), vector(F32, h.type.count))
+
+    def to_f16(self, x: Value) -> Value:
+        return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))

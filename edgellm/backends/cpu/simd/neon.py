@@ -8,25 +8,16 @@ from typing import ClassVar
 from llvmlite import ir
 
 from edgellm.backends.cpu.levels import LEVELS, Level
-from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, Value, vector
-from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, Value, vector
+from edgellm.backends.cpu.simd.generic import Blocks, WithFloats
 
 V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
 
 
-class Neon(Generic):
+class Neon(WithFloats):
     """A vector has the 16 quants of half a block. Quants are signed bytes, so unsigned ones go up to 127."""
 
     level: ClassVar[Level] = LEVELS["neon"]
-
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
-        return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
-
-    def from_f16(self, h: Value) -> Value:
-        return self.b.fpext(self.cast(h, vector(F16, h.type.count)), vector(F32, h.type.count))
-
-    def to_f16(self, x: Value) -> Value:
-        return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))
 
     # --- lanes --------------------------------------------------------------------------------------------------------
     def pairs(self, a: Value, b: Value) -> Value:
@@ -129,15 +120,6 @@ class Neon(Generic):
     def _widened(self, sums: Value) -> Value:
         """Neighbouring pairs of i16 added as i32."""
         return self.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", V4I, sums)
-
-    def dots(
-        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Value | None]
-    ) -> list[Value]:
-        w = [load() for load in weights]
-        return [
-            self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
-            for x, start in zip(columns, starts, strict=True)
-        ]
 
     def table_pick(self, value: Value, lanes: Sequence[int]) -> Value:
         """Bytes of i8x16 by constant index, in one instruction."""

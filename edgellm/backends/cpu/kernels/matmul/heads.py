@@ -12,6 +12,7 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.matmul.quantise import block_writer
 from edgellm.backends.cpu.kernels.partition import first_item
+from edgellm.backends.cpu.kernels.rowwise.rows import scaled_of
 from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.ops.heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 from edgellm.backends.cpu.simd import Isa, KernelFunction
@@ -97,8 +98,8 @@ def _product(isa: Isa) -> Any:
 
 
 def _scale(isa: Isa) -> KernelFunction:
-    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
-    mul, splat, extract = isa("mul_f32x8 splat_f32x8 first_f32x8")
+    load_i64, load_f32 = isa("load_i64 load_f32")
+    scaled = scaled_of(isa)
     arguments = HEAD_SCALE.reader(isa, "step x x_stride factors factors_stride out out_stride heads n count")
 
     def scale(op, ith, nth):
@@ -107,14 +108,7 @@ def _scale(isa: Isa) -> KernelFunction:
         for item in range(first_item(rows, heads, ith, nth), first_item(rows, heads, ith + 1, nth)):
             row, head = item // heads, item % heads
             source, target = x + row * x_stride + head * n * 4, out + row * out_stride + head * n * 4
-            factor = splat(load_f32(factors + row * factors_stride, head * 4))
-            j = 0
-            while j + 8 <= n:
-                store(target, j * 4, mul(load(source, j * 4), factor))
-                j += 8
-            while j < n:
-                store_f32(target, j * 4, extract(mul(splat(load_f32(source, j * 4)), factor)))
-                j += 1
+            scaled(source, target, 0, n, load_f32(factors + row * factors_stride, head * 4))
 
     return scale
 

@@ -17,7 +17,7 @@ LEAST = np.float32(-np.inf)
 
 def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_i32, load_f32, store_f32 = isa("load_i64 load_i32 load_f32 store_f32")
-    probabilities = {"softmax": _softmax, "sigmoid": _sigmoid, "sparsemixer": _copied}[variant](isa)
+    probabilities = {"softmax": softmax_of, "sigmoid": _sigmoid, "sparsemixer": _copied}[variant](isa)
     mix = _sparsemixer(isa) if variant == "sparsemixer" else _unchanged
     arguments = TOPK.reader(isa, "step x x_stride out out_stride chosen chosen_stride n k normalise count")
     scale_at = TOPK.at("scale")
@@ -46,7 +46,8 @@ def build(variant: str, isa: Isa) -> KernelFunction:
     return topk
 
 
-def _softmax(isa: Isa) -> Any:
+def softmax_of(isa: Isa) -> Any:
+    """softmax(x, p, n): probabilities p of the n values of a row."""
     load_f32, store_f32, splat, exp, first = isa("load_f32 store_f32 splat_f32x8 exp_f32x8 first_f32x8")
 
     @inline

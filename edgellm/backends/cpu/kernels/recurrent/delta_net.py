@@ -29,7 +29,8 @@ LOG2_E = np.float32(math.log2(math.e))
 def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
     block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
-    pairs, two_blocks = variant == "wide" and isa.level.lanes > 8, _two_blocks(isa)
+    pairs = variant == "wide" and isa.level.lanes > 8
+    two_blocks = _four_vectors(isa, isa.level.lanes)
     eight_tokens, held, table = _eight_tokens(isa), kept(isa), stack(isa, 32)
     arguments = DELTA_NET.reader(
         isa,
@@ -173,63 +174,30 @@ def _narrow_block(isa: Isa) -> Any:
 
 
 def _wide_block(isa: Isa) -> Any:
-    load_f32, load, store, splat = isa("load_f32 load_f32x8 store_f32x8 splat_f32x8")
-    sub, mul, fma, zero = isa("sub_f32x8 mul_f32x8 fma_f32x8 zero_f32x8")
-
-    @inline
-    def change(v, found, scale, gate):
-        return mul(sub(v, mul(found, splat(scale))), splat(gate))
+    four = _four_vectors(isa, 8)
+    half = WIDE * 2
 
     @inline
     def block(before, after, q, k, v, out, dim_k, gate, by_q, by_k, factor):
         """Thirty-two."""
-        f0, f1, f2, f3 = zero(), zero(), zero(), zero()
-        for i in range(dim_k):
-            key, at = splat(load_f32(k, i * 4)), i * 128
-            f0, f1 = fma(key, load(before, at), f0), fma(key, load(before, at + 32), f1)
-            f2, f3 = fma(key, load(before, at + 64), f2), fma(key, load(before, at + 96), f3)
-        scale, gate = by_k * factor, gate * by_k / factor
-        c0, c1 = change(load(v, 0), f0, scale, gate), change(load(v, 32), f1, scale, gate)
-        c2, c3 = change(load(v, 64), f2, scale, gate), change(load(v, 96), f3, scale, gate)
-        y0, y1, y2, y3 = zero(), zero(), zero(), zero()
-        for i in range(dim_k):
-            key, query, at = splat(load_f32(k, i * 4)), splat(load_f32(q, i * 4)), i * 128
-            s0, s1 = fma(key, c0, load(before, at)), fma(key, c1, load(before, at + 32))
-            s2, s3 = fma(key, c2, load(before, at + 64)), fma(key, c3, load(before, at + 96))
-            store(after, at, s0)
-            store(after, at + 32, s1)
-            store(after, at + 64, s2)
-            store(after, at + 96, s3)
-            y0, y1, y2, y3 = fma(query, s0, y0), fma(query, s1, y1), fma(query, s2, y2), fma(query, s3, y3)
-        by_q = splat(by_q * factor)
-        store(out, 0, mul(y0, by_q))
-        store(out, 32, mul(y1, by_q))
-        store(out, 64, mul(y2, by_q))
-        store(out, 96, mul(y3, by_q))
+        four(before, after, before + half, after + half, q, k, v, out, dim_k, gate, by_q, by_k, factor, factor)
 
     return block
 
 
-def _two_blocks(isa: Isa) -> Any:
-    """Two of thirty-two side by side, in vectors of sixteen lanes: a sum over a key's dims waits for itself, so four go at once."""
-    load_f32, wide = isa.load_f32, vectors.widest(isa)
-    load, store, splat, sub, mul, fma, zero, half = (
-        wide.load,
-        wide.store,
-        wide.splat,
-        wide.sub,
-        wide.mul,
-        wide.fma,
-        wide.zero,
-        WIDE * 2,
-    )
+def _four_vectors(isa: Isa, lanes: int) -> Any:
+    """A block of thirty-two columns in vectors of eight lanes, or two in those of sixteen: a sum over a key's dims waits for
+    itself, so four go at once. The second two begin at `before1` and `after1`.
+    """
+    load_f32, wide, half = isa.load_f32, vectors.of_lanes(isa, lanes), lanes * 4
+    load, store, splat, sub, mul, fma, zero = wide.load, wide.store, wide.splat, wide.sub, wide.mul, wide.fma, wide.zero
 
     @inline
     def change(v, found, scale, gate):
         return mul(sub(v, mul(found, splat(scale))), splat(gate))
 
     @inline
-    def two_blocks(before, after, before1, after1, q, k, v, out, dim_k, gate, by_q, by_k, factor, factor1):
+    def four_vectors(before, after, before1, after1, q, k, v, out, dim_k, gate, by_q, by_k, factor, factor1):
         f0, f1, f2, f3 = zero(), zero(), zero(), zero()
         for i in range(dim_k):
             key, at = splat(load_f32(k, i * 4)), i * WIDE * 4
@@ -254,4 +222,4 @@ def _two_blocks(isa: Isa) -> Any:
         store(out, 2 * half, mul(y2, read1))
         store(out, 3 * half, mul(y3, read1))
 
-    return two_blocks
+    return four_vectors

@@ -84,7 +84,7 @@ def two_tokens(isa: Isa, decays: bool) -> Any:
     """For blocks of 32 columns: as one token after the other, but the states stay in registers between the two. Without `decays`
     both `by` are 1.
     """
-    load_f32, wide = isa.load_f32, vectors.widest(isa)
+    load_f32, wide = isa.load_f32, vectors.of_lanes(isa, isa.level.lanes)
     load, store, splat, mul, fma, zero, size_of = wide.load, wide.store, wide.splat, wide.mul, wide.fma, wide.zero, wide.nbytes
 
     @inline

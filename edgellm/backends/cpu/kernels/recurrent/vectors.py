@@ -1,4 +1,4 @@
-"""The widest vectors of f32 that an ISA level sums floats in, as Numba functions: a lane's value does not depend on the width."""
+"""Vectors of f32 as Numba functions, as wide as an ISA level sums floats in or narrower: the width changes no value."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ class Vectors:
     fma: Any
 
 
-def widest(isa: Isa) -> Vectors:
-    """Of `float_lanes`."""
-    lanes = isa.level.lanes
+def of_lanes(isa: Isa, lanes: int) -> Vectors:
     kind, each = vector(F32, lanes), Vec("f32", lanes)
     return Vectors(
         4 * lanes,
-        isa.make("load_wide", each, (i64, i64), lambda e, at, offset: e.load(kind, e.b.add(at, offset))),
-        isa.make("store_wide", void, (i64, i64, each), lambda e, at, offset, x: e.store(x, e.b.add(at, offset))),
-        isa.make("splat_wide", each, (f32,), lambda e, x: e.splat(x, lanes)),
-        isa.make("zero_wide", each, (), lambda e: e.constant(kind, 0.0)),
-        isa.make("sub_wide", each, (each, each), lambda e, a, b: e.b.fsub(a, b)),
-        isa.make("mul_wide", each, (each, each), lambda e, a, b: e.b.fmul(a, b)),
-        isa.make("fma_wide", each, (each, each, each), lambda e, a, b, c: e.fma(a, b, c)),
+        isa.make(f"load_{lanes}", each, (i64, i64), lambda e, at, offset: e.load(kind, e.b.add(at, offset))),
+        isa.make(f"store_{lanes}", void, (i64, i64, each), lambda e, at, offset, x: e.store(x, e.b.add(at, offset))),
+        isa.make(f"splat_{lanes}", each, (f32,), lambda e, x: e.splat(x, lanes)),
+        isa.make(f"zero_{lanes}", each, (), lambda e: e.constant(kind, 0.0)),
+        isa.make(f"sub_{lanes}", each, (each, each), lambda e, a, b: e.b.fsub(a, b)),
+        isa.make(f"mul_{lanes}", each, (each, each), lambda e, a, b: e.b.fmul(a, b)),
+        isa.make(f"fma_{lanes}", each, (each, each, each), lambda e, a, b, c: e.fma(a, b, c)),
     )

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from edgellm.backends.cpu.kernels.rowwise.rows import scaled_of
 from edgellm.backends.cpu.kernels.rowwise.sums import row_sums
 from edgellm.backends.cpu.record import row_signature
 from edgellm.backends.cpu.simd import Isa, KernelFunction
@@ -57,9 +58,8 @@ def _mix(isa: Isa) -> KernelFunction:
 
 
 def _rescale(isa: Isa) -> KernelFunction:
-    load_i64, load_f32, store_f32, load, store = isa("load_i64 load_f32 store_f32 load_f32x8 store_f32x8")
-    mul, splat = isa("mul_f32x8 splat_f32x8")
-    _, squares = row_sums(isa)
+    load_i64, load_f32 = isa("load_i64 load_f32")
+    (_, squares), scaled = row_sums(isa), scaled_of(isa)
     arguments = RESCALE.reader(isa, "step x0 x0_stride x1 x1_stride n1 out out_stride n groups count")
     floor_at = RESCALE.at("floor")
 
@@ -72,14 +72,7 @@ def _rescale(isa: Isa) -> KernelFunction:
             for group in range(groups):
                 source, target = x + row * x_stride + group * n * 4, out + row * out_stride + group * n * 4
                 own = max(np.float32(squares(source, n, ZERO) / np.float32(n)), floor)
-                factor = np.float32(math.sqrt(np.float32(wanted / own)))
-                j = 0
-                while j + 8 <= n:
-                    store(target, j * 4, mul(load(source, j * 4), splat(factor)))
-                    j += 8
-                while j < n:
-                    store_f32(target, j * 4, np.float32(load_f32(source, j * 4) * factor))
-                    j += 1
+                scaled(source, target, 0, n, np.float32(math.sqrt(np.float32(wanted / own))))
 
     return rescale
 

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgellm.backends.cpu.kernels.inline import inline
 from edgellm.backends.cpu.kernels.partition import first_item
+from edgellm.backends.cpu.kernels.rowwise.rows import product_of
 from edgellm.backends.cpu.ops.vision import PLACES
 from edgellm.backends.cpu.simd import Isa, KernelFunction
 
 
 def build(variant: str, isa: Isa) -> KernelFunction:
     load_i64, load_f32, store_f32 = isa("load_i64 load_f32 store_f32")
-    load, fma, zero, hsum = isa("load_f32x8 fma_f32x8 zero_f32x8 hsum_f32x8")
-    scale_at = PLACES.at("scale")
+    product, scale_at = product_of(isa), PLACES.at("scale")
     arguments = PLACES.reader(isa, "step x x_stride at at_stride out out_stride tables table_bytes heads dim side width count")
-
-    @inline
-    def product(x, y, n):
-        total = zero()
-        j = 0
-        while j + 8 <= n:
-            total = fma(load(x, j * 4), load(y, j * 4), total)
-            j += 8
-        found = hsum(total)
-        while j < n:
-            found += load_f32(x, j * 4) * load_f32(y, j * 4)
-            j += 1
-        return found
 
     def places(op, ith, nth):
         step, x, x_stride, at, at_stride, out, out_stride, tables, table_bytes, heads, dim, largest, width, count = arguments(op)
