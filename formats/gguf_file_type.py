@@ -48,7 +48,13 @@ def file_type(gguf: GGUFFile) -> str:
     stated = gguf.metadata.get("general.file_type")
     if isinstance(stated, int) and stated in NAMES:
         return NAMES[stated]
+    nbytes = bytes_by_type(gguf)
+    return max(nbytes, key=nbytes.__getitem__, default="")
+
+
+def bytes_by_type(gguf: GGUFFile) -> dict[str, int]:
+    """The bytes of all tensors of a type, by its name."""
     nbytes: dict[str, int] = {}
     for info in gguf.tensors.values():
         nbytes[info.type.name] = nbytes.get(info.type.name, 0) + info.nbytes
-    return max(nbytes, key=nbytes.__getitem__, default="")
+    return nbytes

@@ -23,6 +23,7 @@ from edgellm.engine.engine import Engine
 from edgellm.errors import NotEnoughMemory, OptionError, OptionValue
 from edgellm.folders import is_off
 from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.gguf_file_type import bytes_by_type
 from edgellm.graph import Graph
 from edgellm.hparams import Keys, architecture_of
 from edgellm.loading import backend_choice, estimate, weight_memory
@@ -294,10 +295,7 @@ def _info(
     encoders: Encoders,
 ) -> ModelInfo:
     keys = setup.keys
-    by_type: dict[str, int] = {}
-    for tensor in gguf.tensors.values():
-        by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
-    name = gguf.metadata.get("general.name")
+    by_type, name = bytes_by_type(gguf), gguf.metadata.get("general.name")
     return ModelInfo(
         path=Path(gguf.path),
         name=name if isinstance(name, str) else Path(gguf.path).stem,

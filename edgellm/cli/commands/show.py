@@ -12,6 +12,7 @@ from edgellm.cli import options
 from edgellm.cli.terminal.filter import clean
 from edgellm.cli.terminal.table import wrapped
 from edgellm.errors import EdgeError, OptionError
+from edgellm.formats.gguf_file_type import bytes_by_type
 from edgellm.options import loading
 
 if TYPE_CHECKING:
@@ -81,9 +82,7 @@ def _facts(gguf: GGUFFile) -> Facts:
         value = gguf.metadata.get(key)
         return value if isinstance(value, str | int | float) else None
 
-    types: dict[str, int] = {}
-    for info in gguf.tensors.values():
-        types[info.type.name] = types.get(info.type.name, 0) + info.nbytes
+    types = bytes_by_type(gguf)
     return {
         "name": header("general.name"),
         "file": str(gguf.path),
