@@ -19,7 +19,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g, layer_norm, heads=tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys)))
     x = model.norm(model.embed(), "token_embd_norm")
     for layer in model.layers():
-        y = layer.heads_output(*layer.fused_qkv(layer.norm(x, "attn_norm")))
-        x = add(g, x, layer.output(y))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm"))))
         x = add(g, x, layer.plain_ffn(layer.norm(x, "ffn_norm"), "gelu"))
     model.logits(x)

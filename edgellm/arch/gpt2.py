@@ -15,7 +15,6 @@ def build(keys: Keys, g: Builder) -> None:
     x = model.embed()
     x = add(g, x, embed(g, "position_embd", keys.context_length, keys.n_embd, "positions"))
     for layer in model.layers():
-        y = layer.heads_output(*layer.fused_qkv(layer.norm(x, "attn_norm")))
-        x = add(g, x, layer.output(y))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm"))))
         x = add(g, x, layer.plain_ffn(layer.norm(x, "ffn_norm"), "gelu"))
     model.logits(x)

@@ -21,7 +21,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g, layer_norm, heads=heads)
     x = model.embed()
     for layer in model.layers():
-        y = layer.heads_output(*layer.fused_qkv(layer.norm(x, "attn_norm")))
-        x = add(g, x, layer.output(y))
+        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm"))))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

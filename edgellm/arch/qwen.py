@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from edgellm.arch.blocks.decoder import decoder
 from edgellm.arch.blocks.ffn import gated_ffn
-from edgellm.arch.blocks.transformer import Transformer
-from edgellm.graph import Builder
-from edgellm.hparams import Keys
-from edgellm.ops.dense import add
+from edgellm.arch.blocks.transformer import Layer
+from edgellm.graph import Value
 
 
-def build(keys: Keys, g: Builder) -> None:
-    """Pre-norm blocks of rotated attention (halves of a head) and a silu-gated feed-forward."""
-    model = Transformer(keys, g)
-    rope, x = model.rope("neox"), model.embed()
-    for layer in model.layers():
-        x = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm")), rope))
-        x = add(g, x, gated_ffn(g, layer.block, layer.norm(x, "ffn_norm"), max(layer.n_ff // 2, 1), "silu"))
-    model.logits(x)
+def half_gated_ffn(layer: Layer, x: Value) -> Value:
+    return gated_ffn(layer.model.g, layer.block, x, max(layer.n_ff // 2, 1), "silu")
+
+
+build = decoder("neox", qkv=Layer.fused_qkv, ffn=half_gated_ffn)

@@ -18,7 +18,6 @@ def build(keys: Keys, g: Builder) -> None:
     model = Transformer(keys, g, heads=tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys)))
     x = model.embed()
     for layer in model.layers():
-        y = layer.heads_output(*layer.qkv(layer.norm(x, "attn_norm")))
-        x = add(g, x, layer.output(y))
+        x = add(g, x, layer.attention(*layer.qkv(layer.norm(x, "attn_norm"))))
         x = add(g, x, layer.gated_ffn(layer.norm(x, "ffn_norm")))
     model.logits(x)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from edgellm.arch.blocks.attention import sliding_window
 from edgellm.arch.blocks.moe import Experts
+from edgellm.arch.blocks.pooling import embedding
 from edgellm.arch.blocks.transformer import Layer, Norm, Transformer
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
@@ -25,11 +26,13 @@ def decoder(
     experts: Callable[[Keys], Experts] | None = None,
     slides: bool = False,
     drafting: bool = True,
+    embeds: str | None = None,
 ) -> Callable[[Keys, Builder], None]:
     """The `build` of an architecture with pre-norm blocks. `style`: of rotation; `norm`: the kind of all norms.
 
     `normed`: the norms of queries and keys, where there are some. `ffn_norm`: None where the feed-forward stands beside attention
-    and has its norm. `slides`: all layers have the window of the file's key. `drafting`: see `Transformer.layers`.
+    and has its norm. `slides`: all layers have the window of the file's key. `drafting`: see `Transformer.layers`. `embeds`: the
+    last norm of a model that only makes vectors.
     """
 
     def build(keys: Keys, g: Builder) -> None:
@@ -43,6 +46,9 @@ def decoder(
                 q, k = normed(layer, q, k)
             x = add(g, x, layer.attention(q, k, v, rope, window))
             x = add(g, x, ffn(layer, h if ffn_norm is None else layer.norm(x, ffn_norm)))
-        model.logits(x)
+        if embeds is None:
+            model.logits(x)
+        else:
+            embedding(g, keys, model.norm(x, embeds))
 
     return build

@@ -10,6 +10,7 @@ import numpy as np
 from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch
 from edgellm.formats.gguf import GGUFFile, TensorInfo
 from edgellm.hparams import Keys
+from edgellm.image_spec import ImageSpec
 from edgellm.spec import VECTOR_TYPES
 
 ARCHITECTURE = "clip"
@@ -163,6 +164,11 @@ class VisionKeys(EncoderKeys):
     @functools.cached_property
     def n_out(self) -> int:
         return rows_width(self._gguf) if QUERY in self._gguf.tensors else super().n_out
+
+    def spec(self, merge: int = 1) -> ImageSpec:
+        """The part of an image form that all encoders share; `merge` as `ImageSpec` has it."""
+        mean, std = self.colours("image_mean"), self.colours("image_std")
+        return ImageSpec(patch=self.patch, merge=merge, mean=mean, std=std, resample="bicubic", layout="dynamic")
 
     @functools.cached_property
     def minicpmv_version(self) -> int:

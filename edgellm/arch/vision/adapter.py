@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -29,14 +31,4 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return ImageSpec(
-        patch=keys.patch,
-        merge=MERGE,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
-        layout="square",
-        size=keys.square(MERGE),
-        begin_row="adapter.boi",
-        end_row="adapter.eoi",
-    )
+    return replace(keys.spec(MERGE), layout="square", size=keys.square(MERGE), begin_row="adapter.boi", end_row="adapter.eoi")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, placed
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -22,11 +24,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 def images(keys: VisionKeys) -> ImageSpec:
     size = keys.square(keys.merge("projector.scale_factor", 1))
-    return ImageSpec(
-        patch=keys.patch,
-        merge=keys.merge("projector.scale_factor", 1),
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
+    return replace(
+        keys.spec(keys.merge("projector.scale_factor", 1)),
         resample="lanczos",
         layout="longest_edge_tiles",
         size=size,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, placed, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -24,12 +26,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 def images(keys: VisionKeys) -> ImageSpec:
     merge = keys.merge("projector.scale_factor", 2)
-    return ImageSpec(
-        patch=keys.patch,
-        merge=merge,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
+    return replace(
+        keys.spec(merge),
         layout="nearest_ratio_tiles",
         size=keys.square(merge),
         least_tiles=keys.integer("preproc_min_tiles", 1, MOST_TILES, default=1),

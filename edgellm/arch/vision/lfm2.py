@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, placed, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -24,11 +26,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return ImageSpec(
-        patch=keys.patch,
-        merge=keys.merge("projector.scale_factor", 2),
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
+    return replace(
+        keys.spec(keys.merge("projector.scale_factor", 2)),
         resample="bilinear",
         layout="closest_grid_tiles",
         size=TILE,

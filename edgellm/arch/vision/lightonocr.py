@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision import pixtral
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -13,12 +15,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return ImageSpec(
-        patch=keys.patch,
-        merge=keys.merge("spatial_merge_size", 1),
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
+    return replace(
+        keys.spec(keys.merge("spatial_merge_size", 1)),
         layout="longest_edge",
         longest_edge=keys.longest_edge(keys.image_size),
         begin="<|im_start|>",

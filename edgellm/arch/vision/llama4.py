@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, positions, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -25,11 +27,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 def images(keys: VisionKeys) -> ImageSpec:
     merge = keys.merge("projector.scale_factor", 2)
-    return ImageSpec(
-        patch=keys.patch,
-        merge=merge,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
+    return replace(
+        keys.spec(merge),
         resample="bilinear",
         layout="fitting_tiles",
         size=keys.square(merge),

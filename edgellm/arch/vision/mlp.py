@@ -64,14 +64,6 @@ def images(keys: VisionKeys) -> ImageSpec:
 
 
 def _of_one_image(keys: VisionKeys) -> ImageSpec:
-    return ImageSpec(
-        patch=keys.patch,
-        merge=1,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
-        layout="padded_square",
-        size=keys.square(1),
-        padding=PADDING,
-        class_row=keys.has_tensor("v.class_embd"),
+    return replace(
+        keys.spec(), layout="padded_square", size=keys.square(1), padding=PADDING, class_row=keys.has_tensor("v.class_embd")
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, patches, rope_2d, two_products
 from edgellm.arch.vision._keys import VisionKeys
 from edgellm.graph import Builder
@@ -28,12 +30,8 @@ def build(keys: VisionKeys, g: Builder) -> None:
 
 
 def images(keys: VisionKeys) -> ImageSpec:
-    return ImageSpec(
-        patch=keys.patch,
-        merge=keys.merge("spatial_merge_size", 1),
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
+    return replace(
+        keys.spec(keys.merge("spatial_merge_size", 1)),
         layout="dynamic",
         least_rows=LEAST_ROWS,
         most_rows=MOST_ROWS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch.vision._blocks import encoded, placed, rope_2d, two_products
 from edgellm.arch.vision._keys import MOST_PIXELS, VisionKeys
 from edgellm.graph import Builder, Value
@@ -54,16 +56,6 @@ def images_of(
         max(keys.integer(key, 1, MOST_PIXELS**2, default=default * area) // area, 1)
         for key, default in zip(("image_min_pixels", "image_max_pixels"), rows, strict=True)
     )
-    return ImageSpec(
-        patch=keys.patch,
-        merge=side,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
-        layout="dynamic",
-        least_rows=min(least, most),
-        most_rows=most,
-        window=window,
-        begin=marks[0],
-        end=marks[1],
+    return replace(
+        keys.spec(side), layout="dynamic", least_rows=min(least, most), most_rows=most, window=window, begin=marks[0], end=marks[1]
     )

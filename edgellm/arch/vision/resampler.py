@@ -41,12 +41,8 @@ def images(keys: VisionKeys) -> ImageSpec:
 
 def sliced(keys: VisionKeys, merge: int, *, first_form: bool) -> ImageSpec:
     """An overview and slices, in the texts of MiniCPM-V 2.5 or those of later ones."""
-    return ImageSpec(
-        patch=keys.patch,
-        merge=merge,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
-        resample="bicubic",
+    return replace(
+        keys.spec(merge),
         layout="slices",
         size=keys.square(merge),
         most_tiles=MOST_SLICES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgellm.arch._stages import Stage
 from edgellm.arch.vision._blocks import encoded, placed, rope_2d
 from edgellm.arch.vision._keys import VisionKeys
@@ -47,11 +49,8 @@ def _layers(keys: VisionKeys, g: Builder) -> None:
 def images(keys: VisionKeys) -> ImageSpec:
     size, side = keys.square(STRIDES), keys.patch * STRIDES
     tile, longest = max(size // side * TILE[0] // TILE[1], 1) * side, keys.longest_edge(LONGEST_EDGE)
-    return ImageSpec(
-        patch=keys.patch,
-        merge=1,
-        mean=keys.colours("image_mean"),
-        std=keys.colours("image_std"),
+    return replace(
+        keys.spec(),
         resample="bilinear",
         layout="windows",
         strides=STRIDES,

@@ -12,7 +12,6 @@ from edgellm.cli import options
 from edgellm.cli.terminal.filter import clean
 from edgellm.cli.terminal.table import wrapped
 from edgellm.errors import EdgeError, OptionError
-from edgellm.formats.gguf_file_type import bytes_by_type
 from edgellm.options import loading
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ def _graph_text(gguf: GGUFFile, context: int | None) -> str:
 def _facts(gguf: GGUFFile) -> Facts:
     """The header in JSON's types; a key that the file lacks is null."""
     from edgellm.arch.vision import is_projector
+    from edgellm.formats.gguf_file_type import bytes_by_type
 
     architecture, projector = gguf.metadata.get("general.architecture"), is_projector(gguf)
     seeing = "clip.vision.block_count" in gguf.metadata
