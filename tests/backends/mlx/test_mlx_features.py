@@ -153,6 +153,31 @@ def test_steps_are_begun_before_their_token_is_known(tied: edgellm.Model, monkey
     assert tied.generate(PROMPT, **options).token_ids == found
 
 
+@pytest.mark.parametrize("arch", ["lfm2", "qwen35", "mamba", "rwkv7", "falcon-h1"])
+def test_wrong_guesses_leave_recurrent_states_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str) -> None:
+    """Every second guess is wrong; conversations go on as without guesses, past the context too."""
+    from edgellm.backends.mlx import executable, groups
+
+    monkeypatch.setattr(groups, "SMALL_TABLE", 0)  # tiny models have large tables
+    right, follow, guesses = executable.chosen, executable.MlxExecutable.follow, list[bool]()
+
+    def every_second(logits: Any, choice: Any) -> Any:
+        guesses.append(len(guesses) % 2 == 0)
+        return right(logits, choice) if guesses[-1] else mx.array([5], mx.int32)
+
+    def answers(model: edgellm.Model) -> list[tuple[int, ...]]:
+        with model.session() as session:
+            return [session.generate(text, **DRAWN | {"max_tokens": n}).token_ids for text, n in ((PROMPT, 36), (" e", 6))]
+
+    path = tiny_model(tmp_path / "m.gguf", arch, "Q8_0", tokenizer="bpe")
+    with edgellm.load(path, backend="mlx", context=32) as model:
+        monkeypatch.setattr(executable.MlxExecutable, "follow", lambda *_: None)
+        wanted = answers(model)
+        monkeypatch.setattr(executable.MlxExecutable, "follow", follow)
+        monkeypatch.setattr(executable, "chosen", every_second)
+        assert answers(model) == wanted and len(guesses) > 30
+
+
 def test_a_second_reader_gets_its_turn(tied: edgellm.Model) -> None:
     """A chain of steps that the device goes on with is left where another conversation waits."""
     alone = [tied.generate(prompt, **GREEDY).token_ids for prompt in (PROMPT, "cd")]
