@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -183,6 +184,17 @@ def vision_golds(shared: Path) -> tuple[ModuleType, list[dict[str, Any]]]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what takes longest for `--quick`."""
     return True if config.getoption("--quick") and collection_path.stem in NOT_QUICK else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Nothing that collecting makes is garbage: to look for some takes half of its time, and later half a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
