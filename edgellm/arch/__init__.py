@@ -8,10 +8,11 @@ import pkgutil
 from typing import Protocol, cast
 
 from edgellm.arch.blocks.pooling import pooling_of
-from edgellm.errors import Unreadable, Unsupported
+from edgellm.errors import BadHParam, Unreadable, Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
 from edgellm.hparams import MAX_WIDTH, Keys, architecture_of
+from edgellm.ops import GraphError
 from edgellm.spec import verify
 
 # What a family that cannot be run yet is closest to, for the error's advice.
@@ -116,7 +117,14 @@ def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph]
     Raises Unsupported, BadHParam, BadVocab, BadTensorInfo and ShapeMismatch.
     """
     keys, graph, left_out = build_graph(gguf, context)
-    verify(graph, gguf.tensors, file=keys.file, left_out=left_out)
+    try:
+        verify(graph, gguf.tensors, file=keys.file, left_out=left_out)
+    except GraphError as error:
+        raise BadHParam(
+            f"its sizes do not fit together ({error}); the file is damaged or was made by a faulty converter",
+            file=keys.file,
+            field="general.architecture",
+        ) from error
     return keys, graph
 
 

@@ -300,6 +300,7 @@ def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
+@np.errstate(all="ignore")
 def _llama3(config: CheckpointSettings, rope: Config, file: str, turned: Any) -> npt.NDArray[np.float32]:
     """As in transformers' modeling_rope_utils."""
     try:
@@ -309,9 +310,12 @@ def _llama3(config: CheckpointSettings, rope: Config, file: str, turned: Any) ->
         old = float(rope["original_max_position_embeddings"])
         waves = 2.0 * math.pi * base ** (np.arange(0, dims, 2, dtype=np.float64) / dims)
         kept = np.clip((old / waves - low) / (high - low or 1e-9), 0.0, 1.0)  # 1: unchanged; 0: divided by the factor
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        divisors = (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)
+        if not (np.isfinite(divisors) & (divisors > 0)).all():
+            raise ValueError(f"rope_theta {base:g} and factor {factor:g} give no angles")
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadHParam(f"llama3's rope scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
-    return (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)
+    return divisors
 
 
 def _pattern(config: Config) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any  # of parsed JSON
 
 from edgellm.errors import BadHParam, shown
-from edgellm.hparams import MAX_LAYERS
+from edgellm.hparams import MAX_LAYERS, MAX_WIDTH
 
 IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
 TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
@@ -128,7 +128,8 @@ BY_ARCHITECTURE: dict[str, Set[str]] = {
 
 
 TEXTS = ("model_type", "hidden_activation", "hidden_act", "activation_function")
-LAYERS = re.compile(r"(?:num_|n_)(?:hidden_|nextn_predict_)?layers?")
+LAYERS = re.compile(r"(?:num_|n_)(?:hidden_|nextn_predict_|kv_shared_)?layers?")
+SIZES = re.compile(r"(?:\w+_)?(?:dim|size|rank|heads?)|n_embd|d_model")
 MAX_DEPTH, LARGEST = 32, 3.4e38  # float32 ends there
 
 
@@ -144,6 +145,7 @@ def checked(config: Mapping[str, Any], file: str) -> Mapping[str, Any]:
         wrong = (
             (type(value) is int and abs(value) >= 1 << 63)
             or (type(value) is float and LARGEST < abs(value) < math.inf)
+            or (type(value) is int and value > MAX_WIDTH and SIZES.fullmatch(key))
             or depth > MAX_DEPTH
             or (key in TEXTS and not isinstance(value, str | None))
             or (

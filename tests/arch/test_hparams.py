@@ -19,6 +19,7 @@ from edgellm.errors import BadHParam, BadTensorInfo, BadVocab, EdgeError, Format
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Graph, KVSpec, RopeSpec
 from edgellm.hparams import Keys, architecture_of
+from edgellm.ops import GraphError
 
 
 def read(path: Path, arch: str = "llama", **options: Any) -> tuple[Keys, Graph]:
@@ -232,15 +233,34 @@ VALUES = st.one_of(
 
 
 @settings(max_examples=250, deadline=None)
-@given(st.sampled_from(names()), st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=4))
-def test_any_values_build_a_graph_or_end_in_a_typed_error(arch: str, values: dict[str, Any]) -> None:
-    with TemporaryDirectory() as folder:
-        path = tiny_model(Path(folder) / "m.gguf", arch, n_layers=1, metadata={f"{{arch}}.{k}": v for k, v in values.items()})
-        with open_gguf(path) as file:
-            try:
-                load_graph(file)
-            except EdgeError as error:
-                assert len(str(error)) < 400
+@given(st.sampled_from(names()), st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=4), st.data())
+def test_any_values_build_a_graph_or_end_in_a_typed_error(arch: str, values: dict[str, Any], data: st.DataObject) -> None:
+    """Of common keys, and of one that the architecture asks for."""
+    asked = list[str]()
+
+    class Asking(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            asked.append(key)
+            return super().get(key, default)
+
+    with TemporaryDirectory() as folder, open_gguf(tiny_model(Path(folder) / "m.gguf", arch, n_layers=1)) as file:
+        file.metadata = Asking(file.metadata)
+        load_graph(file)
+        own = data.draw(st.sampled_from(sorted(set(asked) - {"general.architecture"})))
+        file.metadata |= {f"{arch}.{k}": v for k, v in values.items()} | {own: data.draw(VALUES)}
+        try:
+            load_graph(file)
+        except EdgeError as error:
+            assert len(str(error)) < 400 and not isinstance(error.__cause__, GraphError)
+
+
+@pytest.mark.parametrize(
+    ("arch", "key"),
+    [("deepseek2", "kv_lora_rank"), ("mistral4", "kv_lora_rank"), ("minicpm3", "key_length"), ("plm", "key_length")],
+)
+def test_queries_that_grow_have_an_even_length(tmp_path: Path, arch: str, key: str) -> None:
+    with pytest.raises(BadHParam, match=rf"{arch}\.attention\.{key}: 33 is odd"):
+        read(tmp_path, arch, metadata={f"{arch}.attention.{key}": 33, f"{arch}.attention.temperature_scale": 0.1})
 
 
 def test_a_t5_encoder_sees_both_sides(tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from edgellm.tools.convert import convert
 NESTED: Any = 1
 for _ in range(MAX_DEPTH + 2):
     NESTED = [NESTED]
-VALUES: tuple[Any, ...] = ([], [1], ["x"], {}, {"a": [1]}, "x", "", True, -1, 1.5, 1e300, 10**40, 1 << 63)
+VALUES: tuple[Any, ...] = ([], [1], ["x"], {}, {"a": [1]}, "x", "", True, -1, 1.5, 1e300, 10**40, 1 << 63, 0, 33, 1 << 20, 1 << 31)
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 MORE = ("rope_scaling", "rope_parameters", "quantization_config", "layer_types", "text_config", "tie_word_embeddings", "hidden_act")
 
 
@@ -29,11 +36,14 @@ MORE = ("rope_scaling", "rope_parameters", "quantization_config", "layer_types",
 def test_values_of_other_types(tmp_path: Path, kind: str, every: int) -> None:
     """Each setting with some of the values, in turn: a file, or an EdgeError."""
     folder, usual = write_checkpoint(tmp_path / "hf", kind), config_of(kind)
-    keys = sorted({*usual, *MORE, *transformers_defaults().get(str(usual["model_type"]), ())})
+    keys: list[tuple[str, ...]] = sorted(
+        (key,) for key in {*usual, *MORE, *transformers_defaults().get(str(usual["model_type"]), ())}
+    )
+    keys += [(outer, key) for outer, inner in usual.items() if isinstance(inner, dict) for key in inner]
     start = time.process_time()
-    for turn, key in enumerate(keys):
+    for turn, (key, *inner) in enumerate(keys):
         for value in VALUES[turn % every :: every]:
-            (folder / "config.json").write_text(json.dumps(usual | {key: value}))
+            (folder / "config.json").write_text(json.dumps(usual | {key: usual[key] | {inner[0]: value} if inner else value}))
             try:
                 convert(folder, tmp_path / "model.gguf")
             except EdgeError as error:
@@ -52,6 +62,9 @@ def test_values_of_other_types(tmp_path: Path, kind: str, every: int) -> None:
         ({"num_hidden_layers": 1 << 40}, "num_hidden_layers"),
         ({"num_hidden_layers": True}, "num_hidden_layers"),
         ({"rope_scaling": {"factor": [10**30]}}, "rope_scaling"),
+        ({"head_dim": 1 << 31}, "head_dim"),
+        ({"text_config": {"linear_key_head_dim": 1 << 31}}, "text_config.linear_key_head_dim"),
+        ({"num_kv_shared_layers": 1 << 31}, "num_kv_shared_layers"),
         ({"a": NESTED}, "a"),
     ],
 )
@@ -59,6 +72,19 @@ def test_what_no_setting_is(tmp_path: Path, config: dict[str, Any], field: str) 
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama") | config))
     with pytest.raises(BadHParam, match=rf"config\.json: {field}: .* isn't a possible value"):
         read_config(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "field"),
+    [
+        ("mistral4", {"kv_lora_rank": 33}, r"attention\.kv_lora_rank: 33 is odd"),
+        ("llama", {"rope_scaling": LLAMA3 | {"rope_theta": -1.0}}, "rope_scaling: .* rope_theta -1 and factor .* give no angles"),
+        ("rwkv7", {"a_low_rank_dim": 1 << 20}, "a rank of 1048576 for rows of 32"),
+    ],
+)
+def test_sizes_that_no_graph_has(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadHParam, match=field), open_mlx_folder(write_checkpoint(tmp_path / "hf", kind, **config)) as folder:
+        load_graph(folder)
 
 
 GEMMAS = ("gemma2", "gemma3_text", "gemma3n_text")

@@ -52,10 +52,17 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
         scale *= mscale**2
         if not keys.has("rope.scaling.yarn_attn_factor"):
             spec = replace(spec, magnitude=spec.magnitude / yarn_magnitude(1.0 / spec.freq_scale))
-    n = max(keys.per_layer("attention.head_count"))
+    n, latent, growth = (
+        max(keys.per_layer("attention.head_count")),
+        keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH),
+        temperature(keys),
+    )
+    if growth is not None and (latent + turned if split else dim_k) % 2:
+        key, size = ("attention.kv_lora_rank", latent) if split else ("attention.key_length", dim_k)
+        raise keys.bad(key, f"{size} is odd, which queries that grow with their position cannot be")
     return Latent(
         n,
-        keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH),
+        latent,
         dim_k - turned,
         turned,
         keys.integer(f"attention.value_length{suffix}", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1)),
@@ -63,7 +70,7 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
         split,
         scale,
         spec if rotates else None,
-        temperature(keys),
+        growth,
     )
 
 

@@ -147,7 +147,8 @@ def value_columns(config: Config, shape: Shape) -> Rows:
 
 def queries_keys_values(config: Config, shape: Shape) -> Rows:
     kept = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
-    return np.concatenate([np.arange(kept), kept + value_heads(config, (rows_of(shape) - kept,))])
+    rows = np.arange(rows_of(shape))
+    return np.concatenate([rows[:kept], kept + value_heads(config, rows[kept:].shape)])
 
 
 def _by_key_head(config: Config, shape: Shape) -> list[Rows]:

@@ -64,7 +64,9 @@ def rank(config: Config, part: str) -> int:
     named = config.get(f"{THEIRS[part]}_low_rank_dim") or config.get(f"lora_rank_{RANKS[part]}")
     factor = 1.0 if part == "g" else head(config) / 64
     usual = max(32, round(USUAL[part] * config["hidden_size"] ** 0.5 * factor / 32) * 32)
-    return int(named or usual)
+    if (found := int(named or usual)) > max(config["hidden_size"], usual):
+        raise ValueError(f"a rank of {found} for rows of {config['hidden_size']}")
+    return found
 
 
 def head(config: Config) -> int:

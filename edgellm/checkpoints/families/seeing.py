@@ -92,12 +92,8 @@ def muse_refuses(config: Config) -> str:
 def head_norms(config: Config) -> dict[str, npt.NDArray[np.float32]]:
     """A factor of queries, as a weight of their norm."""
     n, size = config["num_hidden_layers"], config["head_dim"]
-    factors = {"q": config["qk_scale_factor"], "k": 1.0}
-    return {
-        f"blk.{layer}.attn_{part}_norm.weight": np.full(size, factor, np.float32)
-        for layer in range(n)
-        for part, factor in factors.items()
-    }
+    factors = {"q": np.full(size, config["qk_scale_factor"], np.float32), "k": np.ones(size, np.float32)}
+    return {f"blk.{layer}.attn_{part}_norm.weight": weight for layer in range(n) for part, weight in factors.items()}
 
 
 FAMILIES = (
