@@ -16,6 +16,7 @@ from edgellm.checkpoints.answers import answer_settings
 from edgellm.checkpoints.config import CONFIG, asked, find_family, metadata_of, read_config, rope_divisors
 from edgellm.checkpoints.families import Family, Shape, Slice, part_of, plus_one
 from edgellm.checkpoints.packings.mlx_groups import grouped, settings_of, type_of
+from edgellm.checkpoints.packings.ternary import ternary
 from edgellm.checkpoints.pooling import dense_layers, pooling_keys
 from edgellm.checkpoints.settings import CheckpointSettings
 from edgellm.checkpoints.source import WHOLE, Rows, Source, nbytes_of, source_of
@@ -148,7 +149,7 @@ class MlxFolder(GGUFFile):
             name = ours.replace(part, piece.name) if piece.name else ours
             own = part_of(name)
             rows = None
-            if family.paired_rows and self._heads.get(own) and whole:  # without a head count hparams refuse the model
+            if family.paired_rows and self._heads.get(own) and whole and suffix != "scale":  # without heads hparams refuse it
                 rows = paired_rows(whole[0], self._heads[own], self.path, names[0], count_of(self.metadata, "rope.dimension_count"))
             if own.endswith("norm") and suffix == "weight" and self._from_zero(own):
                 piece = replace(piece, values=plus_one)
@@ -185,7 +186,7 @@ class MlxFolder(GGUFFile):
     def _type(self, name: str, shape: tuple[int, ...]) -> tuple[GGMLType, tuple[int, ...]]:
         """The tensor's type, and its shape in values."""
         info = self._file.tensors[name]
-        if info.dtype in ("F32", "F16", "BF16", "MXFP4"):
+        if info.dtype in ("F32", "F16", "BF16", "MXFP4", "TQ2_0"):
             convolution = len(shape) == 3 and shape[-1] == 1  # of one channel: MLX has its dimension last
             return TYPES_BY_NAME[info.dtype], (shape[0], 1, shape[1]) if convolution else shape
         return type_of(self._file, name, self._quantisation, self.path)
@@ -304,7 +305,11 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is not an object; download the folder again", file=folder, field="quantization")
         by_mlx = file.metadata.get("format") == "mlx"
-        file = wrap(file, config) if wrap is not None else grouped(file, config, lambda name: _is_rearranged(family, name, by_mlx))
+        file = (
+            wrap(file, config)
+            if wrap is not None
+            else ternary(grouped(file, config, lambda name: _is_rearranged(family, name, by_mlx)), config)
+        )
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))
         made = {**divisors, **asked(family.made, config, folder), **dense_layers(folder)}

@@ -13,8 +13,10 @@ from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, tensors_of, write_chec
 import edgellm
 from edgellm.checkpoints.config import find_family, metadata_of
 from edgellm.checkpoints.folder import open_mlx_folder
+from edgellm.checkpoints.packings.ternary import ternary
 from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
+from edgellm.formats.safetensors import open_safetensors
 from edgellm.tools.convert import convert
 from edgellm.weights import WeightStore
 
@@ -106,20 +108,50 @@ def test_scales_of_activations_and_of_other_writers(tmp_path: Path, more: tuple[
     assert np.array_equal(values_of(folder, "blk.0.ffn_up.weight"), wanted)
 
 
-def test_bitnet_packed_and_quantised_as_it_runs(tmp_path: Path) -> None:
-    """Four values a byte with the inverse of their scale, and plain weights that the model rounds to -1, 0 or 1 times a size."""
-    name, rng = f"{BLOCK}.mlp.up_proj", np.random.default_rng(0)
-    thirds = rng.integers(-1, 2, (48, 32))
-    packed = sum(((thirds[12 * part : 12 * part + 12] + 1) << 2 * part) for part in range(4)).astype(np.uint8)
-    tensors = {key: array for key, array in tensors_of("bitnet").items() if key != f"{name}.weight"}
-    offline = {"quant_method": "bitnet", "quantization_mode": "offline"}
-    folder = write_checkpoint(tmp_path / "hf", "bitnet", quantization_config=offline)
-    write_safetensors(folder / "model.safetensors", tensors | {f"{name}.weight": packed, f"{name}.weight_scale": np.float32([4.0])})
-    assert np.array_equal(values_of(folder, "blk.0.ffn_up.weight"), thirds / 4)
-    plain = (0.5 * thirds + rng.uniform(-0.1, 0.1, thirds.shape)).astype(np.float32)
+PACKED = np.random.default_rng(0).integers(-1, 2, (48, 32))  # the values of a matrix
+
+
+def packed(values: Any) -> Any:
+    """Four in a byte, each from another quarter of the rows."""
+    return sum((part + 1) << 2 * i for i, part in enumerate(np.split(values, 4))).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("linear_class", "factor"), [("bitlinear", 0.25), ("autobitlinear", 4.0)])
+def test_bitnet_packed(tmp_path: Path, linear_class: str, factor: float) -> None:
+    """transformers divides by the scales of one class and multiplies by those of the other; the folder runs and converts."""
+    name = f"{BLOCK}.mlp.up_proj"
+    settings = {"quant_method": "bitnet", "quantization_mode": "offline", "linear_class": linear_class}
+    folder = write_checkpoint(tmp_path / "hf", "bitnet", quantization_config=settings)
+    tensors = tensors_of("bitnet") | {f"{name}.weight": packed(PACKED), f"{name}.weight_scale": np.float32([4.0])}
+    write_safetensors(folder / "model.safetensors", tensors)
+    plain = write_checkpoint(tmp_path / "plain", "bitnet", tensors={f"{name}.weight": np.float32(PACKED * factor)})
+    found = []
+    for path in (plain, folder, convert(folder, tmp_path / "m.gguf").path):
+        with edgellm.load(path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
+            found.append(model.logits(IDS))
+    assert max(np.abs(each - found[0]).max() for each in found) <= 1e-5 * np.abs(found[0]).max()
+
+
+def test_bitnet_packed_in_whole_blocks(tmp_path: Path) -> None:
+    """As TQ2_0 of scale 1; mlx_lm's BitNet multiplies by its scales whatever the class."""
+    values = np.random.default_rng(1).integers(-1, 2, (16, 512))
+    write_safetensors(tmp_path / "a.safetensors", {"a.weight": packed(values), "a.weight_scale": np.float32([4.0])})
+    with open_safetensors(tmp_path / "a.safetensors") as file:
+        found = ternary(file, {"model_type": "bitnet"})
+        assert found.tensors["a.weight"].dtype == "TQ2_0" and found.tensors.keys() == {"a.weight", "a.scale"}
+        assert np.array_equal(found.array("a.weight"), values) and found.array("a.scale") == 0.25
+        assert found.raw("a.weight") is found.raw("a.weight"), "back ends remember addresses"
+        file.metadata = {"format": "mlx"}
+        assert ternary(file, {"model_type": "bitnet"}).array("a.scale") == 4.0
+        assert ternary(file, {"model_type": "llama"}).array("a.scale") == 0.25
+
+
+def test_bitnet_quantised_as_it_runs(tmp_path: Path) -> None:
+    """Plain weights that the model rounds to -1, 0 or 1 times a size."""
+    plain = (0.5 * PACKED + np.random.default_rng(0).uniform(-0.1, 0.1, PACKED.shape)).astype(np.float32)
     online = {"quant_method": "bitnet", "quantization_mode": "online", "linear_class": "autobitlinear"}
-    write_checkpoint(folder, "bitnet", tensors={f"{name}.weight": plain}, quantization_config=online)
-    wanted = thirds * np.abs(plain).mean()
+    folder = write_checkpoint(tmp_path / "hf", "bitnet", tensors={f"{BLOCK}.mlp.up_proj.weight": plain}, quantization_config=online)
+    wanted = PACKED * np.abs(plain).mean()
     assert np.abs(values_of(folder, "blk.0.ffn_up.weight") - wanted).max() < 1e-6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,14 +43,18 @@ def ministral(config: Config) -> Metadata:
 
 
 def thirds(config: Config, values: Floats) -> Floats:
-    """BitNet's weights, which transformers quantises at run time: -1, 0 or 1 times their mean size."""
-    quantised = config.get("quantization_config") or {}
-    if quantised.get("quant_method") != "bitnet" or quantised.get("quantization_mode") != "online":
-        return values
+    """-1, 0 or 1 times the mean size."""
     size = np.maximum(np.abs(values).mean(dtype=np.float64), SMALLEST).astype(np.float32)
     return np.asarray(np.clip(np.rint(values / size), -1.0, 1.0) * size, np.float32)
 
 
+def online(config: Config) -> str:
+    """Of BitNets whose weights transformers quantises at run time."""
+    quantised = config.get("quantization_config") or {}
+    return ONLINE if quantised.get("quant_method") == "bitnet" and quantised.get("quantization_mode") == "online" else ""
+
+
+ONLINE = "bitnet, online"
 SMALLEST = 1e-5  # mean size of BitNet's weights
 THIRDS = dict.fromkeys(
     ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (Slice(values=thirds, keeps=True),)
@@ -64,6 +69,14 @@ SUB_NORMS = {
 
 DYNAMIC = {"dynamic"}  # changes nothing up to the length that the model was trained for
 
+BITNET = Family(
+    "bitnet",
+    ("bitnet",),
+    INNER | SUB_NORMS,
+    activations=("relu2", "silu"),
+    keys=lambda config: {"hidden_act": config.get("hidden_act")},
+    instead=online,
+)
 FAMILIES = (
     Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC, keys=listed_windows),
     Family("llama", ("mistral",), INNER, paired_rows=True, slides=True, own_ropes=DYNAMIC),
@@ -82,12 +95,6 @@ FAMILIES = (
         values=XIELU,
         only={"post_norm": (False,), "qk_norm": (True,)},
     ),
-    Family(
-        "bitnet",
-        ("bitnet",),
-        INNER | SUB_NORMS,
-        activations=("relu2", "silu"),
-        keys=lambda config: {"hidden_act": config.get("hidden_act")},
-        pieces=THIRDS,
-    ),
+    BITNET,
+    replace(BITNET, model_types=(ONLINE,), pieces=THIRDS),
 )

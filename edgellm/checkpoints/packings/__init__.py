@@ -10,9 +10,10 @@ from edgellm.checkpoints.packings.fused4 import divided
 from edgellm.checkpoints.packings.gptq_awq import unpacked_integers
 from edgellm.checkpoints.packings.mlx_groups import grouped
 from edgellm.checkpoints.packings.scaled import scaled
+from edgellm.checkpoints.packings.ternary import ternary
 from edgellm.formats.safetensors import SafeTensorsFile
 
 
 def unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    return unpacked_integers(floats_of_4_bits(divided(scaled(grouped(file, config), config))), config)
+    return unpacked_integers(floats_of_4_bits(divided(scaled(ternary(grouped(file, config), config), config))), config)

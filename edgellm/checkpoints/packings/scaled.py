@@ -1,6 +1,6 @@
-"""Checkpoints whose matrices have scales beside them: gpt-oss's MXFP4, 8-bit floats, and BitNet's packed thirds.
+"""Checkpoints whose matrices have scales beside them: gpt-oss's MXFP4, and 8-bit floats.
 
-MXFP4 is kept, in GGUF's order of nibbles; 8-bit floats become BF16, rounded once; three values and a scale float32.
+MXFP4 is kept, in GGUF's order of nibbles; 8-bit floats become BF16, rounded once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ GROUP, HALF = 32, 16  # values and bytes of a block of MXFP4
 OF_WEIGHT = ("weight_scale_inv", "weight_scale")  # DeepSeek's name, and compressed-tensors'
 OF_ACTIVATIONS = re.compile(r".*[._](?:activation|input|output|q|k|v|kv)_scale")  # one number each, which floats do without
 EIGHT_BITS = "F8_E4M3"
-PER_BYTE = 4  # BitNet's values in one
 Floats = npt.NDArray[np.float32]
 
 
@@ -62,9 +61,6 @@ class ScaledCheckpoint(SafeTensorsFile):
             fits = len(shape) >= 2 and shape[-1] == HALF and scale.shape == shape[:-1] and scale.dtype == "U8"
             kind, shape = "MXFP4", (*shape[:-2], GROUP * shape[-2]) if fits else shape
             nbytes = math.prod(shape) // GROUP * (HALF + 1)
-        elif info.dtype == "U8":
-            fits, kind, shape = len(shape) == 2 and math.prod(scale.shape) == 1, "F32", (PER_BYTE * shape[0], *shape[1:])
-            nbytes = 4 * math.prod(shape)
         else:
             fits = len(shape) == 2 and (
                 math.prod(scale.shape) == 1
@@ -90,12 +86,7 @@ class ScaledCheckpoint(SafeTensorsFile):
             return self._file.raw(name)
         if name.endswith(BLOCKS):
             return self._blocks(name)
-        values = self.array(name)
-        return (
-            values.reshape(-1).view(np.uint8)
-            if self.tensors[name].dtype == "F32"
-            else CODECS["BF16"].quantize(values.reshape(1, -1)).reshape(-1)
-        )
+        return CODECS["BF16"].quantize(self.array(name).reshape(1, -1)).reshape(-1)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         if name not in self._scales:
@@ -103,9 +94,6 @@ class ScaledCheckpoint(SafeTensorsFile):
         if name.endswith(BLOCKS):
             return CODECS["MXFP4"].dequantize(self.raw(name).reshape(1, -1)).reshape(self.tensors[name].shape)
         codes, scale = self._file.raw(name).reshape(self._file.tensors[name].shape), self._file.array(self._scales[name])
-        if self._file.tensors[name].dtype == "U8":
-            thirds = np.concatenate([(codes >> 2 * part & 3).astype(np.float32) - 1.0 for part in range(PER_BYTE)])
-            return thirds / np.float32(scale.reshape(-1)[0])
         return VALUES[codes] * _spread(scale.astype(np.float32), self.tensors[name].shape, self._block)
 
     def _blocks(self, name: str) -> Bytes:
@@ -128,12 +116,10 @@ def _scale_of(file: SafeTensorsFile, name: str) -> str | None:
         other = name.removesuffix(BLOCKS) + SCALES
         return other if other in file.tensors else None
     base, _, end = name.rpartition(".")
-    if end != "weight" or file.tensors[name].dtype not in (EIGHT_BITS, "U8"):
+    if end != "weight" or file.tensors[name].dtype != EIGHT_BITS:
         return None
     found = next((f"{base}.{scale}" for scale in OF_WEIGHT if f"{base}.{scale}" in file.tensors), None)
-    if found is not None and file.tensors[name].dtype == "U8" and math.prod(file.tensors[found].shape) > 1:
-        return None  # 4-bit floats: see float4.py
-    if found is None and file.tensors[name].dtype == EIGHT_BITS:
+    if found is None:
         raise Unsupported(
             "is an 8-bit float without scales that edgellm knows; convert the checkpoint in BF16", file=file.paths[0], field=name
         )
