@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.config import read_config
+from edgellm.checkpoints.packings.mlx_groups import grouped
 from edgellm.errors import BadHParam, OptionError, Unreadable, Unsupported, shown
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -53,6 +54,15 @@ QWEN3 = {
     r"deepstack_merger_list\.(\d+)\.norm\.": r"v.deepstack.\1.norm.",
     r"deepstack_merger_list\.(\d+)\.linear_fc([12])\.": r"v.deepstack.\1.fc\2.",
 }
+QWEN2 = QWEN3 | {
+    r"blocks\.(\d+)\.mlp\.fc1\.": r"v.blk.\1.ffn_up.",
+    r"blocks\.(\d+)\.mlp\.fc2\.": r"v.blk.\1.ffn_down.",
+    r"blocks\.(\d+)\.mlp\.(gate|up|down)_proj\.": r"v.blk.\1.ffn_\2.",
+    r"merger\.ln_q\.": "v.post_ln.",
+    r"merger\.mlp\.([02])\.": r"mm.\1.",
+}
+FULL = [7, 15, 23, 31]  # layers of Qwen2.5-VL that see all of the image, where nothing is said
+COLOURS, SEEN, WINDOW = 3, 560, 112  # of pixels; image_size in llama.cpp's files of Qwen2-VL; pixels of a window's side
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ class Layout:
     projector: str
     names: Mapping[str, str]
     keys: Callable[[Config, Config, Config], Mapping[str, Any]]  # of the config, its vision_config, and the preprocessor's
+    activation: str = "use_gelu"  # the flag of the encoder's, "" for quick GELU
 
 
 def _gemma3(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
@@ -85,6 +96,24 @@ def _qwen3(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
     return {"spatial_merge_size": vision.get("spatial_merge_size", 2), "image_size": side * vision["patch_size"], **flags}
 
 
+def _qwen2(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
+    width = vision["embed_dim"]
+    return {
+        "embedding_length": width,
+        "feed_forward_length": int(width * vision.get("mlp_ratio", 4)),
+        "spatial_merge_size": vision.get("spatial_merge_size", 2),
+        "image_size": SEEN,
+    }
+
+
+def _qwen25(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
+    full = vision.get("fullatt_block_indexes") or FULL
+    every = full[0] + 1
+    if vision.get("window_size", WINDOW) != WINDOW or full != [*range(every - 1, vision["depth"], every)]:
+        raise ValueError(f"windows of {WINDOW} pixels, and none in every n-th layer, are all that such files can say")
+    return {"n_wa_pattern": every, "spatial_merge_size": vision.get("spatial_merge_size", 2), "image_size": SEEN}
+
+
 LAYOUTS = {
     "gemma3": Layout(
         "gemma3",
@@ -94,6 +123,8 @@ LAYOUTS = {
     "idefics3": Layout("idefics3", SIGLIP | {r"modality_projection\.proj\.": "mm.model.fc."}, _idefics3),
     "smolvlm": Layout("idefics3", SIGLIP | {r"modality_projection\.proj\.": "mm.model.fc."}, _idefics3),
     "lfm2_vl": Layout("lfm2", SIGLIP | {r"layer_norm\.": "mm.input_norm.", r"linear_([12])\.": r"mm.\1."}, _lfm2),
+    "qwen2_vl": Layout("qwen2vl_merger", QWEN2, _qwen2, ""),
+    "qwen2_5_vl": Layout("qwen2.5vl_merger", QWEN2, _qwen25, "use_silu"),
     "qwen3_vl": Layout("qwen3vl_merger", QWEN3, _qwen3),
 }
 PREFIX = re.compile(r"(?:model\.)?(?:vision_tower|vision_model|visual|multi_modal_projector|connector)\.(?:vision_model\.)?")
@@ -124,7 +155,8 @@ def convert_projector(folder: str | os.PathLike[str], out: str | os.PathLike[str
         raise BadHParam(
             f"lacks a setting of its encoder, or has one of another kind ({error})", file=folder, field="vision_config"
         ) from error
-    with open_safetensors(folder) as file:
+    with open_safetensors(folder) as opened:
+        file = grouped(opened, config, lambda name: PREFIX.match(name) is not None)
         found = {name: (source, how) for source in file.tensors for name, how in _targets(source, config, layout, file)}
         tensors = []
         for name in sorted(found):
@@ -148,12 +180,12 @@ def convert_projector(folder: str | os.PathLike[str], out: str | os.PathLike[str
 
 def _metadata(folder: str | os.PathLike[str], config: Config, layout: Layout, kind: str) -> dict[str, Any]:
     vision, text, images = config["vision_config"], config.get("text_config") or {}, _images(folder)
-    n, width = int(vision["hidden_size"]), text.get("hidden_size", config.get("hidden_size"))
+    width = text.get("hidden_size", config.get("hidden_size"))
     keys: dict[str, Any] = {
         "image_size": vision.get("image_size"),
         "patch_size": vision["patch_size"],
-        "embedding_length": n,
-        "feed_forward_length": vision["intermediate_size"],
+        "embedding_length": vision.get("hidden_size"),
+        "feed_forward_length": vision.get("intermediate_size"),
         "block_count": vision["num_hidden_layers"] if "num_hidden_layers" in vision else vision["depth"],
         "projection_dim": width,
         "attention.head_count": vision["num_attention_heads"] if "num_attention_heads" in vision else vision["num_heads"],
@@ -171,7 +203,7 @@ def _metadata(folder: str | os.PathLike[str], config: Config, layout: Layout, ki
         "general.file_type": next(number for number, name in NAMES.items() if name == kind),
         "clip.has_vision_encoder": True,
         "clip.projector_type": layout.projector,
-        "clip.use_gelu": True,
+        **({f"clip.{layout.activation}": True} if layout.activation else {}),
     } | {f"clip.vision.{key}": value for key, value in keys.items()}
 
 
@@ -207,14 +239,19 @@ def _targets(source: str, config: Config, layout: Layout, file: SafeTensorsFile)
         return values + np.float32(1) if name == "mm.soft_emb_norm.weight" else values  # Gemma's norms lack the 1
 
     shape = file.tensors[source].shape
+    last = len(shape) > 3 and shape[-1] == COLOURS != shape[1]  # as MLX has convolutions
+
+    def convolution(file: SafeTensorsFile) -> Floats:
+        return np.ascontiguousarray(np.moveaxis(plain(file), -1, 1)) if last else plain(file)
+
     if name == "v.patch_embd.weight" and len(shape) == 5:  # two frames
-        yield name, lambda file: plain(file)[:, :, 0]
-        yield f"{name}.1", lambda file: plain(file)[:, :, 1]
+        yield name, lambda file: convolution(file)[:, :, 0]
+        yield f"{name}.1", lambda file: convolution(file)[:, :, 1]
     elif name == "v.patch_embd.weight" and len(shape) == 2:  # pixels with their colours side by side
         side = math.isqrt(shape[1] // 3)
         yield name, lambda file: np.ascontiguousarray(plain(file).reshape(-1, side, side, 3).transpose(0, 3, 1, 2))
     else:
-        yield name, plain
+        yield name, convolution
 
 
 def _type(name: str, values: Floats, kind: str) -> str:

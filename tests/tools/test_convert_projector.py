@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hf_checkpoints import write_safetensors
 from tiny_projectors import FF, LAYERS, OUT, N
 
 from edgellm.cli.app import run
-from edgellm.errors import EdgeError, OptionError, Unsupported
+from edgellm.errors import BadHParam, EdgeError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.tools.hf_projector import convert_projector
@@ -37,6 +38,20 @@ def siglip(prefix: str) -> Shapes:
     return shapes | {f"{prefix}.{norm}.{end}": (N,) for norm in norms for end in ("weight", "bias")}
 
 
+def qwen2(gated: bool) -> Shapes:
+    linear = {"attn.qkv": (3 * N, N), "attn.proj": (N, N)}
+    linear |= {f"mlp.{name}": (FF, N) for name in (("gate_proj", "up_proj") if gated else ("fc1",))}
+    linear |= {"mlp.down_proj" if gated else "mlp.fc2": (N, FF)}
+    linear = {f"blocks.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in linear.items()}
+    linear |= {"merger.mlp.0": (4 * N, 4 * N), "merger.mlp.2": (OUT, 4 * N)}
+    norms = ["merger.ln_q", *(f"blocks.{layer}.norm{i}" for layer in range(LAYERS) for i in "12")]
+    shapes: Shapes = {"patch_embed.proj.weight": (N, 3, 2, 8, 8)}
+    for name, shape in linear.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    shapes |= {f"{norm}.{end}": (N,) for norm in norms for end in ("weight", *(() if gated else ("bias",)))}
+    return {f"visual.{name}": shape for name, shape in shapes.items()}
+
+
 def checkpoint(folder: Path, model_type: str = "gemma3", **vision: Any) -> Path:
     own: Shapes = {
         "multi_modal_projector.mm_input_projection_weight": (N, OUT),
@@ -45,13 +60,16 @@ def checkpoint(folder: Path, model_type: str = "gemma3", **vision: Any) -> Path:
     shapes = siglip("vision_tower.vision_model") | own
     if model_type == "smolvlm":
         shapes = siglip("model.vision_model") | {"model.connector.modality_projection.proj.weight": (OUT, 4 * N)}
+    if model_type.startswith("qwen2"):
+        shapes = qwen2(gated=model_type == "qwen2_5_vl")
     rng = np.random.default_rng(0)
     folder.mkdir()
     tensors = {name: rng.normal(0, 0.2, shape).astype(np.float16).astype(np.float32) for name, shape in shapes.items()}
     write_safetensors(folder / "model.safetensors", tensors)
     sizes = {"hidden_size": N, "intermediate_size": FF, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
     config = {"model_type": model_type, "mm_tokens_per_image": 16, "scale_factor": 2, "text_config": {"hidden_size": OUT}}
-    config["vision_config"] = sizes | {"image_size": 64, "patch_size": 8} | vision
+    qwen = {"embed_dim": N, "mlp_ratio": FF / N, "depth": LAYERS, "num_heads": 2, "fullatt_block_indexes": [LAYERS - 1]}
+    config["vision_config"] = sizes | qwen | {"image_size": 64, "patch_size": 8} | vision
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -78,6 +96,45 @@ def test_checkpoints_become_files_that_encode(tmp_path: Path, model_type: str) -
         assert np.abs(rows[kind] - rows["F32"]).max() < most * np.abs(rows["F32"]).max()
     with open_gguf(tmp_path / "mmproj-F32.gguf") as gguf:
         assert "v.head.probe" not in gguf.tensors and gguf.metadata["clip.vision.projector.scale_factor"] == 2
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize("model_type", ["gemma3", "smolvlm", "qwen2_vl", "qwen2_5_vl"])
+def test_folders_of_mlx_vlm_give_the_same_file(tmp_path: Path, model_type: str, quantised: bool) -> None:
+    """Other names, convolutions whose colours come last, and matrices in groups, which become the values that they stand for."""
+    mx: Any = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    theirs, ours = checkpoint(tmp_path / "hf", model_type), checkpoint(tmp_path / "mlx", model_type)
+    found, plain = dict[str, Any](), dict[str, Any]()
+    for name, values in mx.load(str(theirs / "model.safetensors")).items():
+        renamed = re.sub(r"^visual\.", "vision_tower.", name.removeprefix("model."))
+        if quantised and values.ndim == 2 and values.shape[1] % 32 == 0 and "projection_weight" not in name:
+            parts = mx.quantize(values, group_size=32, bits=8)
+            ends = (f"{renamed.removesuffix('weight')}{end}" for end in ("weight", "scales", "biases"))
+            found |= dict(zip(ends, parts, strict=True))
+            values = mx.dequantize(*parts, group_size=32, bits=8)
+        else:
+            found[renamed] = mx.contiguous(mx.moveaxis(values, 1, -1)) if values.ndim > 3 else values
+        plain[name] = np.array(values)
+    assert not quantised or len(found) > len(plain) + 6
+    for folder in (theirs, ours):
+        (folder / "model.safetensors").unlink()
+    write_safetensors(theirs / "model.safetensors", plain)
+    mx.save_safetensors(str(ours / "model.safetensors"), found, metadata={"format": "mlx"})
+    config = json.loads((ours / "config.json").read_text()) | ({"quantization": {"group_size": 32, "bits": 8}} if quantised else {})
+    (ours / "config.json").write_text(json.dumps(config))
+    files = [convert_projector(folder, tmp_path / f"{folder.name}.gguf", type_name="F32").path for folder in (theirs, ours)]
+    with open_gguf(files[0]) as one, open_gguf(files[1]) as other:
+        assert one.tensors.keys() == other.tensors.keys()
+        assert all(np.array_equal(one.raw(name), other.raw(name)) for name in one.tensors)
+    encoder = ImageEncoder(files[1], threads=1)
+    assert encoder.encode(np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8)).rows.shape[1] == OUT
+    encoder.close()
+
+
+@pytest.mark.parametrize("vision", [{"window_size": 56}, {"fullatt_block_indexes": [0, 2], "depth": 4}])
+def test_windows_that_no_file_can_say(tmp_path: Path, vision: dict[str, Any]) -> None:
+    with pytest.raises(BadHParam, match="windows of 112 pixels"):
+        convert_projector(checkpoint(tmp_path / "c", "qwen2_5_vl", **vision), tmp_path / "o.gguf")
 
 
 def test_what_cannot_be_converted(tmp_path: Path) -> None:
