@@ -32,8 +32,10 @@ def encode_image(
 ) -> Encoded:
     """See `Model.embed_image`."""
     if model.encoders.image is None:
+        convert = "write it with edgellm convert DIR DIR/mmproj-model.gguf --mmproj"
+        get = convert if model.path.is_dir() else "download its projector"
         raise OptionError(
-            "this model takes no images: there is no projector (mmproj-*.gguf) beside it; download its projector, or give ",
+            f"this model takes no images: there is no projector (mmproj-*.gguf) beside it; {get}, or give ",
             OptionValue("mmproj", "FILE"),
             ".",
         )

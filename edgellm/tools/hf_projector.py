@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.checkpoints.config import read_config
+from edgellm.checkpoints.folder import paired_rows
 from edgellm.checkpoints.packings.mlx_groups import grouped
 from edgellm.errors import BadHParam, OptionError, Unreadable, Unsupported, shown
 from edgellm.formats.codecs import CODECS
@@ -61,8 +62,22 @@ QWEN2 = QWEN3 | {
     r"merger\.ln_q\.": "v.post_ln.",
     r"merger\.mlp\.([02])\.": r"mm.\1.",
 }
+PIXTRAL = {
+    r"patch_conv\.": "v.patch_embd.",
+    r"ln_pre\.": "v.pre_ln.",
+    r"transformer\.layers\.(\d+)\.attention\.([qkv])_proj\.": r"v.blk.\1.attn_\2.",
+    r"transformer\.layers\.(\d+)\.attention\.o_proj\.": r"v.blk.\1.attn_out.",
+    r"transformer\.layers\.(\d+)\.attention_norm\.": r"v.blk.\1.ln1.",
+    r"transformer\.layers\.(\d+)\.ffn_norm\.": r"v.blk.\1.ln2.",
+    r"transformer\.layers\.(\d+)\.feed_forward\.(gate|up|down)_proj\.": r"v.blk.\1.ffn_\2.",
+    r"norm\.": "mm.input_norm.",
+    r"patch_merger\.merging_layer\.": "mm.patch_merger.",
+    r"linear_([12])\.": r"mm.\1.",
+}
+FLAGS = {"gelu": "use_gelu", "silu": "use_silu", "quick_gelu": ""}  # by names of activations
 FULL = [7, 15, 23, 31]  # layers of Qwen2.5-VL that see all of the image, where nothing is said
-COLOURS, SEEN, WINDOW = 3, 560, 112  # of pixels; image_size in llama.cpp's files of Qwen2-VL; pixels of a window's side
+COLOURS, WINDOW = 3, 112  # of pixels; pixels of a window's side
+SEEN, ROPE_BASE = 560, 10000.0  # image_size in llama.cpp's files of Qwen2-VL; of Pixtral's rotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,8 @@ class Layout:
     projector: str
     names: Mapping[str, str]
     keys: Callable[[Config, Config, Config], Mapping[str, Any]]  # of the config, its vision_config, and the preprocessor's
-    activation: str = "use_gelu"  # the flag of the encoder's, "" for quick GELU
+    activation: str = "gelu"  # one of FLAGS, "" for what vision_config says
+    paired: bool = False  # whether a rotation's pairs lie side by side in GGUF
 
 
 def _gemma3(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
@@ -114,6 +130,15 @@ def _qwen25(config: Config, vision: Config, images: Config) -> Mapping[str, Any]
     return {"n_wa_pattern": every, "spatial_merge_size": vision.get("spatial_merge_size", 2), "image_size": SEEN}
 
 
+def _pixtral(config: Config, vision: Config, images: Config) -> Mapping[str, Any]:
+    base = (vision.get("rope_parameters") or vision).get("rope_theta", ROPE_BASE)
+    if vision.get("model_type", "pixtral") != "pixtral" or base != ROPE_BASE or config.get("vision_feature_layer", -1) != -1:
+        raise ValueError("another encoder than Pixtral's, another rope_theta or vision_feature_layer")
+    merge = config.get("spatial_merge_size", 2 if config["model_type"] == "mistral3" else 1)
+    head = vision.get("head_dim") or vision["hidden_size"] // vision["num_attention_heads"]
+    return {"spatial_merge_size": merge, "attention.layer_norm_epsilon": np.float32(1e-5), "attention.head_dim": head}
+
+
 LAYOUTS = {
     "gemma3": Layout(
         "gemma3",
@@ -123,8 +148,9 @@ LAYOUTS = {
     "idefics3": Layout("idefics3", SIGLIP | {r"modality_projection\.proj\.": "mm.model.fc."}, _idefics3),
     "smolvlm": Layout("idefics3", SIGLIP | {r"modality_projection\.proj\.": "mm.model.fc."}, _idefics3),
     "lfm2_vl": Layout("lfm2", SIGLIP | {r"layer_norm\.": "mm.input_norm.", r"linear_([12])\.": r"mm.\1."}, _lfm2),
-    "qwen2_vl": Layout("qwen2vl_merger", QWEN2, _qwen2, ""),
-    "qwen2_5_vl": Layout("qwen2.5vl_merger", QWEN2, _qwen25, "use_silu"),
+    "qwen2_vl": Layout("qwen2vl_merger", QWEN2, _qwen2, "quick_gelu"),
+    "qwen2_5_vl": Layout("qwen2.5vl_merger", QWEN2, _qwen25, "silu"),
+    **dict.fromkeys(("mistral3", "pixtral", "llava (pixtral)"), Layout("pixtral", PIXTRAL, _pixtral, "", paired=True)),
     "qwen3_vl": Layout("qwen3vl_merger", QWEN3, _qwen3),
 }
 PREFIX = re.compile(r"(?:model\.)?(?:vision_tower|vision_model|visual|multi_modal_projector|connector)\.(?:vision_model\.)?")
@@ -142,10 +168,13 @@ def convert_projector(folder: str | os.PathLike[str], out: str | os.PathLike[str
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
     check_out(out, checkpoint_files(folder), force=True)
     config = read_config(os.fspath(folder))
-    layout = LAYOUTS.get(str(config.get("model_type")))
+    model, vision = str(config.get("model_type")), config.get("vision_config")
+    if model == "llava" and isinstance(vision, Mapping):
+        model = f"llava ({vision.get('model_type')})"
+    layout = LAYOUTS.get(model)
     if layout is None:
         raise Unsupported(
-            f"is a model of type {shown(str(config.get('model_type')))}, and projector files are written for {', '.join(LAYOUTS)}",
+            f"is a model of type {shown(model)}, and projector files are written for {', '.join(LAYOUTS)}",
             file=folder,
             field="model_type",
         )
@@ -180,7 +209,7 @@ def convert_projector(folder: str | os.PathLike[str], out: str | os.PathLike[str
 
 def _metadata(folder: str | os.PathLike[str], config: Config, layout: Layout, kind: str) -> dict[str, Any]:
     vision, text, images = config["vision_config"], config.get("text_config") or {}, _images(folder)
-    width = text.get("hidden_size", config.get("hidden_size"))
+    width, flag = text.get("hidden_size", config.get("hidden_size")), FLAGS[layout.activation or vision.get("hidden_act", "gelu")]
     keys: dict[str, Any] = {
         "image_size": vision.get("image_size"),
         "patch_size": vision["patch_size"],
@@ -203,7 +232,7 @@ def _metadata(folder: str | os.PathLike[str], config: Config, layout: Layout, ki
         "general.file_type": next(number for number, name in NAMES.items() if name == kind),
         "clip.has_vision_encoder": True,
         "clip.projector_type": layout.projector,
-        **({f"clip.{layout.activation}": True} if layout.activation else {}),
+        **({f"clip.{flag}": True} if flag else {}),
     } | {f"clip.vision.{key}": value for key, value in keys.items()}
 
 
@@ -250,6 +279,9 @@ def _targets(source: str, config: Config, layout: Layout, file: SafeTensorsFile)
     elif name == "v.patch_embd.weight" and len(shape) == 2:  # pixels with their colours side by side
         side = math.isqrt(shape[1] // 3)
         yield name, lambda file: np.ascontiguousarray(plain(file).reshape(-1, side, side, 3).transpose(0, 3, 1, 2))
+    elif layout.paired and re.fullmatch(r"v\.blk\.\d+\.attn_[qk]\.weight", name):
+        rows = paired_rows(shape[0], int(config["vision_config"]["num_attention_heads"]), file.paths[0], source)
+        yield name, lambda file: np.ascontiguousarray(plain(file)[rows])
     else:
         yield name, convolution
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hf_checkpoints import write_safetensors
+from hf_checkpoints import tensors_of, write_checkpoint, write_safetensors
 from tiny_projectors import FF, LAYERS, OUT, N
 
+import edgellm
 from edgellm.cli.app import run
 from edgellm.errors import BadHParam, EdgeError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
@@ -52,6 +53,17 @@ def qwen2(gated: bool) -> Shapes:
     return {f"visual.{name}": shape for name, shape in shapes.items()}
 
 
+def pixtral() -> Shapes:
+    square = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj")
+    linear = dict.fromkeys(square, (N, N)) | {f"feed_forward.{name}_proj": (FF, N) for name in ("gate", "up")}
+    linear |= {"feed_forward.down_proj": (N, FF), "attention_norm": (N,), "ffn_norm": (N,)}
+    shapes: Shapes = {f"transformer.layers.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in linear.items()}
+    shapes = {f"vision_tower.{name}": shape for name, shape in shapes.items() | {("patch_conv", (N, 3, 8, 8)), ("ln_pre", (N,))}}
+    own: Shapes = {"norm": (N,), "patch_merger.merging_layer": (N, 4 * N), "linear_1": (OUT, N), "linear_2": (OUT, OUT)}
+    shapes |= {f"multi_modal_projector.{name}": shape for name, shape in own.items()}
+    return {f"{name}.weight": shape for name, shape in sorted(shapes.items())}
+
+
 def checkpoint(folder: Path, model_type: str = "gemma3", **vision: Any) -> Path:
     own: Shapes = {
         "multi_modal_projector.mm_input_projection_weight": (N, OUT),
@@ -62,6 +74,9 @@ def checkpoint(folder: Path, model_type: str = "gemma3", **vision: Any) -> Path:
         shapes = siglip("model.vision_model") | {"model.connector.modality_projection.proj.weight": (OUT, 4 * N)}
     if model_type.startswith("qwen2"):
         shapes = qwen2(gated=model_type == "qwen2_5_vl")
+    if model_type in ("mistral3", "llava"):
+        shapes = pixtral()
+        vision = {"model_type": "pixtral", "hidden_act": "silu"} | vision
     rng = np.random.default_rng(0)
     folder.mkdir()
     tensors = {name: rng.normal(0, 0.2, shape).astype(np.float16).astype(np.float32) for name, shape in shapes.items()}
@@ -99,7 +114,7 @@ def test_checkpoints_become_files_that_encode(tmp_path: Path, model_type: str) -
 
 
 @pytest.mark.parametrize("quantised", [False, True])
-@pytest.mark.parametrize("model_type", ["gemma3", "smolvlm", "qwen2_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("model_type", ["gemma3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "mistral3"])
 def test_folders_of_mlx_vlm_give_the_same_file(tmp_path: Path, model_type: str, quantised: bool) -> None:
     """Other names, convolutions whose colours come last, and matrices in groups, which become the values that they stand for."""
     mx: Any = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
@@ -107,6 +122,7 @@ def test_folders_of_mlx_vlm_give_the_same_file(tmp_path: Path, model_type: str, 
     found, plain = dict[str, Any](), dict[str, Any]()
     for name, values in mx.load(str(theirs / "model.safetensors")).items():
         renamed = re.sub(r"^visual\.", "vision_tower.", name.removeprefix("model."))
+        renamed = re.sub(r"(?<=vision_tower\.)(?=transformer|patch_conv|ln_pre)", "vision_model.", renamed)
         if quantised and values.ndim == 2 and values.shape[1] % 32 == 0 and "projection_weight" not in name:
             parts = mx.quantize(values, group_size=32, bits=8)
             ends = (f"{renamed.removesuffix('weight')}{end}" for end in ("weight", "scales", "biases"))
@@ -135,6 +151,32 @@ def test_folders_of_mlx_vlm_give_the_same_file(tmp_path: Path, model_type: str, 
 def test_windows_that_no_file_can_say(tmp_path: Path, vision: dict[str, Any]) -> None:
     with pytest.raises(BadHParam, match="windows of 112 pixels"):
         convert_projector(checkpoint(tmp_path / "c", "qwen2_5_vl", **vision), tmp_path / "o.gguf")
+
+
+def test_llava_converts_where_its_encoder_is_pixtral(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "a", "llava")
+    with open_gguf(convert_projector(folder, tmp_path / "a.gguf").path) as gguf:
+        assert gguf.metadata["clip.projector_type"] == "pixtral" and gguf.metadata["clip.use_silu"]
+    clip = checkpoint(tmp_path / "b", "llava")
+    (clip / "config.json").write_text((clip / "config.json").read_text().replace('"pixtral"', '"clip_vision_model"'))
+    with pytest.raises(Unsupported, match=r"a model of type 'llava \(clip_vision_model\)'"):
+        convert_projector(clip, tmp_path / "b.gguf")
+    with pytest.raises(BadHParam, match="rope_theta"):
+        convert_projector(checkpoint(tmp_path / "c", "mistral3", rope_theta=5e5), tmp_path / "c.gguf")
+
+
+def test_a_folder_of_mlx_vlm_writes_text_and_says_what_images_need(tmp_path: Path) -> None:
+    """Its encoder is left out, and the error names the command that writes its projector."""
+    text = write_checkpoint(tmp_path / "text", "qwen2_5_vl")
+    names = {name: re.sub(r"^(model|lm_head)\.", r"language_model.\1.", name) for name in tensors_of("qwen2_5_vl")}
+    renamed = {names[name]: values for name, values in tensors_of("qwen2_5_vl").items()}
+    tower = {"vision_tower.patch_embed.proj.weight": np.ones((N, 2, 8, 8, 3), np.float32)}
+    both = write_checkpoint(tmp_path / "both", "qwen2_5_vl")
+    write_safetensors(both / "model.safetensors", renamed | tower)
+    with edgellm.load(text, backend="cpu", threads=1) as one, edgellm.load(both, backend="cpu", threads=1) as other:
+        assert np.array_equal(one.logits([1, 2, 3]), other.logits([1, 2, 3]))
+        with pytest.raises(OptionError, match=r"takes no images: .* edgellm convert .* --mmproj, or give mmproj=FILE"):
+            other.embed_image(np.zeros((64, 64, 3), np.uint8))
 
 
 def test_what_cannot_be_converted(tmp_path: Path) -> None:
