@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgellm.arch.blocks.transformer import Transformer
+from edgellm.arch.gpt2 import GELUS
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add
@@ -13,9 +14,10 @@ def build(keys: Keys, g: Builder) -> None:
     """Blocks of rotated attention and a plain gelu feed-forward, parallel where the file says so."""
     model = Transformer(keys, g, layer_norm)
     parallel = keys.flag("use_parallel_residual", default=True)
+    act = GELUS[keys.text("hidden_act", default="gelu", choices=tuple(GELUS))]
     rope, x = model.rope("neox"), model.embed()
     for layer in model.layers():
         attended = add(g, x, layer.attention(*layer.fused_qkv(layer.norm(x, "attn_norm")), rope))
         h = layer.norm(x if parallel else attended, "ffn_norm")
-        x = add(g, attended, layer.plain_ffn(h, "gelu_erf"))
+        x = add(g, attended, layer.plain_ffn(h, act))
     model.logits(x)

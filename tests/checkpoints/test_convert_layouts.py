@@ -11,6 +11,7 @@ import pytest
 from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, tensors_of, write_checkpoint, write_safetensors
 
 import edgellm
+from edgellm.arch import load_graph
 from edgellm.checkpoints.config import find_family, metadata_of
 from edgellm.checkpoints.folder import open_mlx_folder
 from edgellm.checkpoints.packings.ternary import ternary
@@ -144,6 +145,22 @@ def test_bitnet_packed_in_whole_blocks(tmp_path: Path) -> None:
         file.metadata = {"format": "mlx"}
         assert ternary(file, {"model_type": "bitnet"}).array("a.scale") == 4.0
         assert ternary(file, {"model_type": "llama"}).array("a.scale") == 0.25
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "named", "op"),
+    [
+        ("gpt2", "activation_function", "gelu", "gelu_erf"),
+        ("gpt_bigcode", "activation_function", "gelu", "gelu_erf"),
+        ("gpt_bigcode", "activation_function", "gelu_pytorch_tanh", "gelu"),
+        ("gpt_neox", "hidden_act", "gelu", "gelu_erf"),
+        ("gpt_neox", "hidden_act", "gelu_fast", "gelu"),
+    ],
+)
+def test_the_form_of_gelu_is_that_of_config_json(tmp_path: Path, kind: str, setting: str, named: str, op: str) -> None:
+    with open_mlx_folder(write_checkpoint(tmp_path / "hf", kind, **{setting: named})) as folder:
+        graph = load_graph(folder)[1]
+    assert {node.op for node in graph.nodes if node.op.startswith("gelu")} == {op}
 
 
 def test_bitnet_quantised_as_it_runs(tmp_path: Path) -> None:

@@ -32,7 +32,10 @@ READS = {
 def keys(config: Mapping[str, Any]) -> Metadata:
     """The feed-forward has four times the width where nothing is said."""
     width = config.get("hidden_size")
-    return {"feed_forward_length": config.get("intermediate_size") or (4 * width if isinstance(width, int) else None)}
+    return {
+        "feed_forward_length": config.get("intermediate_size") or (4 * width if isinstance(width, int) else None),
+        "hidden_act": config.get("hidden_act") or config.get("activation_function"),
+    }
 
 
 def one_key_head(config: Mapping[str, Any]) -> Metadata:
@@ -40,7 +43,7 @@ def one_key_head(config: Mapping[str, Any]) -> Metadata:
 
 
 MASKS = r".*\.attn\.(?:masked_)?bias"
-TANH = ("gelu_new", "gelu_pytorch_tanh")
+GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # the last one has no tanh
 FAMILIES = (
     Family(
         "gpt2",
@@ -49,7 +52,7 @@ FAMILIES = (
         OUTER,
         reads=READS,
         keys=keys,
-        activations=TANH,
+        activations=GELUS,
         skipped=MASKS,
         only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
         transposed={"attn_qkv", "attn_output", "ffn_up", "ffn_down"},
@@ -61,7 +64,7 @@ FAMILIES = (
         OUTER,
         reads=READS,
         keys=one_key_head,
-        activations=TANH,
+        activations=GELUS,
         skipped=MASKS,
         only={"scale_attn_weights": (True,), "multi_query": (True,)},
     ),

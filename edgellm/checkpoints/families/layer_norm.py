@@ -115,7 +115,7 @@ def cohere_refuses(config: Config) -> str:
 
 
 def parallel(config: Config) -> Metadata:
-    return {"use_parallel_residual": bool(config.get("use_parallel_residual", True))}
+    return {"use_parallel_residual": bool(config.get("use_parallel_residual", True)), "hidden_act": config.get("hidden_act")}
 
 
 def clamped(config: Config) -> Metadata:
@@ -169,7 +169,7 @@ FAMILIES = (
         ("gpt_neox",),
         NEOX,
         NEOX_ENDS,
-        activations=("gelu",),
+        activations=("gelu", "gelu_fast", "gelu_new", "gelu_pytorch_tanh"),
         keys=parallel,
         pieces={"attn_qkv": (Slice(rows=own_heads),)},
         skipped=r".*\.attention\.(?:masked_)?bias|.*\.rotary_emb\.inv_freq",
