@@ -64,12 +64,13 @@ def main() -> None:
     key, folder, isa, *kernels = sys.argv[1:]
     pretend(isa)
     from edgellm.backends.cpu.jit import cache as object_cache
+    from edgellm.backends.cpu.jit import compiler
 
     object_cache.cache_key = lambda _: key  # type: ignore[assignment]  # that of the other machine
     cache = object_cache.ObjectCache(isa, Path(folder))
     for kernel in kernels:
         if cache.read(kernel) is None:
-            cache.write(kernel, compiled(kernel, isa)[1])
+            cache.write(kernel, compiler.compile_kernel(kernel, isa))
 
 
 if __name__ == "__main__":

