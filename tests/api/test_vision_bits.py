@@ -45,7 +45,7 @@ def test_the_cpu_answers_with_the_same_bits(tmp_path: Path, kind: str, kv_type: 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="mlx is not installed here; pip install mlx[cpu]")
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted({*QUICK, *sorted(KINDS)[::3]}))  # rows of all: test_mlx_images.py
 @pytest.mark.usefixtures("mlx_products")
 def test_mlx_answers_with_the_same_bits(tmp_path: Path, kind: str) -> None:
     _answers_are_alike(tmp_path, kind, {"kv_type": "f16", "context": 1024, "backend": "mlx"})
