@@ -308,7 +308,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, p
         file = (
             wrap(file, config)
             if wrap is not None
-            else ternary(grouped(file, config, lambda name: _is_rearranged(family, name, by_mlx)), config)
+            else grouped(ternary(file, config), config, lambda name: _is_rearranged(family, name, by_mlx))
         )
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))

@@ -147,6 +147,26 @@ def test_bitnet_packed_in_whole_blocks(tmp_path: Path) -> None:
         assert ternary(file, {"model_type": "llama"}).array("a.scale") == 0.25
 
 
+def test_bitnet_packed_beside_groups_of_mlx(tmp_path: Path) -> None:
+    """mlx_lm quantises the embedding alone; it becomes the type that holds its groups exactly."""
+    mx: Any = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    name, table = f"{BLOCK}.mlp.up_proj", "model.embed_tokens"
+    tensors = {key: mx.array(values) for key, values in tensors_of("bitnet").items() if key != f"{table}.weight"}
+    parts = mx.quantize(mx.array(tensors_of("bitnet")[f"{table}.weight"]).astype(mx.float16), group_size=32, bits=4)
+    tensors |= {f"{table}.{end}": part for end, part in zip(("weight", "scales", "biases"), parts, strict=True)}
+    tensors |= {f"{name}.weight": mx.array(packed(PACKED)), f"{name}.weight_scale": mx.array([4.0])}
+    folder = write_checkpoint(tmp_path / "hf", "bitnet", quantization={"group_size": 32, "bits": 4})
+    (folder / "model.safetensors").unlink()
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
+    found = []
+    for path in (folder, convert(folder, tmp_path / "m.gguf").path):
+        with edgellm.load(path, context=64, kv_type="f32", backend="mlx") as model:
+            found.append(model.logits(IDS))
+    assert np.abs(found[0] - found[1]).max() <= 1e-5 * np.abs(found[0]).max()
+    with open_gguf(tmp_path / "m.gguf") as gguf:
+        assert gguf.tensors["token_embd.weight"].type.name == "Q4_1"
+
+
 @pytest.mark.parametrize(
     ("kind", "setting", "named", "op"),
     [

@@ -16,4 +16,4 @@ from edgellm.formats.safetensors import SafeTensorsFile
 
 def unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    return unpacked_integers(floats_of_4_bits(divided(scaled(ternary(grouped(file, config), config), config))), config)
+    return unpacked_integers(floats_of_4_bits(divided(scaled(grouped(ternary(file, config), config), config))), config)
