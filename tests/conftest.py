@@ -145,7 +145,8 @@ if system.is_arm():  # numba in this process: LLVM asks more of a processor's na
 def mlx_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLX's own products for any number of rows, also in its CPU build: a row has the same bits in every step."""
     if importlib.util.find_spec("mlx") is not None:
-        monkeypatch.setattr("edgellm.backends.mlx.matrices.SEVERAL", sys.maxsize)
+        for least in ("SEVERAL", "KERNEL"):
+            monkeypatch.setattr(f"edgellm.backends.mlx.matrices.{least}", sys.maxsize)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

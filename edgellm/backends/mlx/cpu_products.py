@@ -1,5 +1,5 @@
-"""Products of several rows on MLX's CPU build, whose own take as long for each further row as for the first: weights are decoded a
-piece at a time, once for all rows, and NumPy multiplies.
+"""Products on MLX's CPU build, whose own decode weights anew for each row: kernels multiply few rows by groups of affine quants and
+decode them a piece at a time for many, which NumPy multiplies.
 """
 
 from __future__ import annotations
@@ -15,36 +15,45 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu.affine import AffineDecoder
+from edgellm.backends.cpu.affine import KINDS, AffineKernels, Ends
 from edgellm.backends.mlx import device
 
 Floats = npt.NDArray[np.float32]
 
 CACHED = 1 << 18  # weights decoded at a time by a thread: a MiB, which stays in its core's cache
+FEW = 16  # rows up to which no decoded weight is stored; of more NumPy's products are faster
+SMALL = 1 << 20  # products for each thread, at least: fewer take less time than another thread needs to wake
 _room = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
 class AffineRows:
-    """Some rows of a matrix in groups: codes (rows, words) uint32 with steps and lows (rows, groups) f32."""
+    """Some rows of a matrix in groups: codes (rows, words) uint32 with steps and lows (rows, groups) of one type."""
 
     bits: int
     quants: npt.NDArray[np.uint32]
-    steps: Floats
-    lows: Floats
+    steps: Ends
+    lows: Ends
 
 
 def product_by_kernel(x: Floats, rows: int, of: Callable[[slice], AffineRows]) -> Floats:
-    """x (T, columns) by a matrix of so many rows, which threads share: (T, rows)."""
-    y, columns = np.empty((len(x), rows), np.float32), x.shape[1]
-    step = min(max(1, CACHED // columns), -(-rows // device.cores()))
+    """x (T, columns) by a matrix of so many rows, which threads share: (T, rows). Up to `FEW` of x have the bits of each alone."""
+    y, columns, few = np.empty((len(x), rows), np.float32), x.shape[1], len(x) <= FEW
+    threads = min(device.cores(), -(-len(x) * rows * columns // SMALL))
+    step = -(-rows // threads)
+    if not few:
+        step = min(max(1, CACHED // columns), step)
 
     def piece(first: int) -> None:
         some = slice(first, min(first + step, rows))
+        part, out = of(some), y[:, some]
+        kernels = _kernels(part.bits, KINDS[part.steps.dtype.char])
+        if few:
+            kernels.product(part.bits, part.quants, part.steps, part.lows, x, out)
+            return
         weights = _buffer(step * columns)[: (some.stop - first) * columns].reshape(-1, columns)
-        part = of(some)
-        _decoder(part.bits).decode(part.bits, part.quants, part.steps, part.lows, weights)
-        np.matmul(x, weights.T, out=y[:, some])
+        kernels.decode(part.bits, part.quants, floats(part.steps), floats(part.lows), weights)
+        np.matmul(x, weights.T, out=out)
 
     device.for_each(piece, range(0, rows, step))
     return y
@@ -83,5 +92,5 @@ def _buffer(n: int) -> Floats:
 
 
 @cache
-def _decoder(bits: int) -> AffineDecoder:
-    return AffineDecoder({bits})
+def _kernels(bits: int, kind: str) -> AffineKernels:
+    return AffineKernels({bits}, {kind})

@@ -7,8 +7,7 @@ import os
 import platform
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -134,14 +133,23 @@ def release() -> None:
         mx.clear_cache()
 
 
-def for_each(work: Callable[[int], object], items: Iterable[int]) -> None:
-    """Call `work` with each item on threads of this process, one for each core, that live as long as a model is open."""
+def for_each(work: Callable[[int], object], items: Sequence[int]) -> None:
+    """Call `work` with each item: in this thread and others, one for each core, that live as long as a model is open."""
     global _workers
+    rest = iter(items)
+
+    def some() -> None:
+        for item in rest:  # an iterator gives each item to one thread
+            work(item)
+
     with _lock:
-        if _open and _workers is None:
-            _workers = ThreadPoolExecutor(cores(), "edgellm-mlx")
-        done = map(work, items) if _workers is None else _workers.map(work, items)
-    deque(done, maxlen=0)
+        if _open and _workers is None and cores() > 1:
+            _workers = ThreadPoolExecutor(cores() - 1, "edgellm-mlx")
+        helpers = 0 if _workers is None else min(cores(), len(items)) - 1
+        begun = [_workers.submit(some) for _ in range(helpers)] if _workers is not None else []
+    some()
+    for each in begun:
+        each.result()
 
 
 def _forked() -> None:

@@ -17,7 +17,7 @@ from edgellm.backends.mlx.choosing import chosen
 from edgellm.backends.mlx.filling import load_matrix
 from edgellm.backends.mlx.inputs import Array, Floats, MlxWeights
 from edgellm.backends.mlx.kv_cache import MlxKVCache
-from edgellm.backends.mlx.matrices import SEVERAL, Dense, Matrix
+from edgellm.backends.mlx.matrices import Dense, Matrix
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.walk import Walk
 from edgellm.errors import BackendError
@@ -55,7 +55,7 @@ class MlxStep:
         shared = len({id(segment.state) for segment in batch.segments}) < len(batch.segments)
         self._executable, self._parts = executable, list(batch.split()) if shared else [batch]
         first = self._parts[0]
-        waits = _has_prompt(first) or (not executable.half and len(first.tokens) >= executable.several)
+        waits = _has_prompt(first) or len(first.tokens) >= executable.several
         self._begun = None if waits else executable.begin(first, ids=ids)
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
@@ -129,8 +129,8 @@ class MlxExecutable:
         try:
             with device.own_errors("load the model"):
                 loaded = _load(graph, weights, half, progress)
-                self.several = SEVERAL // max((matrix.passes for matrix in loaded.matrices.values()), default=1)
                 self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
+                self.several = self._walk.several
         except BaseException:
             self._release()
             raise

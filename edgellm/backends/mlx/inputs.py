@@ -95,6 +95,7 @@ class Inputs:
     states_after: Array  # (kept,) int32: slots of those after `Shape.kept`
     turns: dict[RopeSpec, tuple[Array, Array]]  # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
     widen: bool  # f16 keys as f32 in attention, in which CPUs are faster
+    here: bool  # products are computed as they are begun, so that attention may be, too
 
     def layer(self, state: int) -> KVLayer:
         """A state that is keys and values."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 PIECE = 1 << 20  # weights decoded at a time: a few MiB of temporaries
 SEVERAL = 2  # rows that NumPy multiplies: MLX's CPU build computes quantised products row by row, others with the reference BLAS
+KERNEL = 1  # rows that a kernel multiplies by groups of affine quants
 SORTED = 64  # rows of experts from which their order pays, as in mlx_lm
 
 
@@ -40,34 +42,43 @@ class Picked:
 class Matrix(ABC):
     """W (rows, columns). `half`: products in 16 bits, for GPUs. `narrow`: whether they pass through f16, which ends at 65504.
 
-    Without `half`, several rows are multiplied by NumPy with weights that are decoded some rows at a time: from `worth_decoding`
-    rows on, where that takes longer than MLX's product of one; a single row, too, where MLX needs two `passes`.
+    Without `half`, kernels multiply by groups of affine quants, and NumPy several rows by other matrices, with weights that are
+    decoded some rows at a time: from `worth_decoding` rows on, where that takes longer than MLX's product of one.
     """
 
     arrays: list[Array]
     narrow: bool
     worth_decoding = 0
-    passes = 1
 
     def __init__(self, rows: int, columns: int, half: bool) -> None:
         self._half, self._rows, self._step = half, rows, max(1, (PIECE if half else CACHED) // columns)
 
     def __call__(self, x: Array) -> Array:
         """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
-        if self._half or len(x) < max(SEVERAL // self.passes, self.worth_decoding):
+        if len(x) < self.several:
             return self.product(x)
         rows = np.array(x)
-        if self.affine(slice(0, 1)) is not None:
-            return mx.array(product_by_kernel(rows, self._rows, cast(Callable[[slice], AffineRows], self.affine)))
+        if self.is_affine:
+            return mx.array(product_by_kernel(rows, self._rows, self.affine))
         return mx.array(product_of_pieces(rows, self._pieces()))
+
+    @property
+    def is_affine(self) -> bool:
+        """True if it has `affine` rows."""
+        return type(self).affine is not Matrix.affine
+
+    @property
+    def several(self) -> int:
+        """The rows of x from which on a product is computed as it is begun, not by MLX."""
+        return sys.maxsize if self._half else KERNEL if self.is_affine else max(SEVERAL, self.worth_decoding)
 
     @abstractmethod
     def product(self, x: Array) -> Array:
         """The same by MLX alone."""
 
-    def affine(self, rows: slice) -> AffineRows | None:
-        """Some rows of W for the kernel that decodes groups; None for matrices that have none."""
-        return None
+    def affine(self, rows: slice) -> AffineRows:
+        """Some rows of W for kernels, of matrices of such groups."""
+        raise NotImplementedError
 
     @abstractmethod
     def decoded(self, rows: slice | Array) -> Array:
@@ -130,11 +141,12 @@ class Groups(Matrix):
     def product(self, x: Array) -> Array:
         return mx.quantized_matmul(x.astype(self._type), *self.arrays, transpose=True, **self._how).astype(mx.float32)
 
-    def affine(self, rows: slice) -> AffineRows | None:
-        if self._how["mode"] != "affine":
-            return None
-        quants, steps, lows = (array[rows] for array in self._host)
-        return AffineRows(self._how["bits"], quants, floats(steps), floats(lows))
+    @property
+    def is_affine(self) -> bool:
+        return bool(self._how["mode"] == "affine")
+
+    def affine(self, rows: slice) -> AffineRows:
+        return AffineRows(self._how["bits"], *(array[rows] for array in self._host))
 
     def decoded(self, rows: slice | Array) -> Array:
         quants, *ends = (array[rows] for array in self.arrays)
@@ -157,8 +169,6 @@ class AffineHalves(Matrix):
     w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same quants.
     """
 
-    passes = 2
-
     def __init__(self, mean: Groups, difference: Groups, half: bool) -> None:
         columns = mean.arrays[1].shape[1] * GROUP
         super().__init__(len(mean.arrays[0]), columns, half)
@@ -169,12 +179,11 @@ class AffineHalves(Matrix):
     def product(self, x: Array) -> Array:
         return self._mean.product(x) + self._difference.product(x * self._sign)
 
-    def affine(self, rows: slice) -> AffineRows | None:
+    def affine(self, rows: slice) -> AffineRows:
         mean, difference = self._mean.affine(rows), self._difference.affine(rows)
-        assert mean is not None and difference is not None
         steps, lows = (
             np.stack([a + b, a - b], axis=-1).reshape(len(a), -1)
-            for a, b in ((mean.steps, difference.steps), (mean.lows, difference.lows))
+            for a, b in zip(map(floats, (mean.steps, mean.lows)), map(floats, (difference.steps, difference.lows)), strict=True)
         )
         return AffineRows(mean.bits, mean.quants, steps, lows)
 
@@ -190,8 +199,6 @@ class Superblocks(Matrix):
     -dmin * min. They are multiplied out for each product, and the matrix stays about as small as in the file.
     """
 
-    passes = 2
-
     def __init__(self, quants: Array, parts: list[Array], zero: int, bits: int, half: bool, step_type: Array) -> None:
         super().__init__(len(quants), quants.shape[1] * 32 // bits, half)
         self.arrays, self._zero, self._bits = [quants, *parts], zero, bits
@@ -201,7 +208,7 @@ class Superblocks(Matrix):
     def product(self, x: Array) -> Array:
         return self._multiplied_out(self.arrays).product(x)
 
-    def affine(self, rows: slice) -> AffineRows | None:
+    def affine(self, rows: slice) -> AffineRows:
         quants, d, scales, *mins = (array[rows] for array in self._host)
         steps = _of_superblock(d, scales)
         return AffineRows(self._bits, quants, steps, -_of_superblock(*mins) if mins else steps * np.float32(-self._zero))

@@ -17,7 +17,7 @@ from edgellm.backends.mlx.device import one_blas_thread
 from edgellm.backends.mlx.filling import table_rows
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, KVLayer, MlxWeights, StepShape
 from edgellm.backends.mlx.kv_cache import LISTS, STEP, MlxKVCache
-from edgellm.backends.mlx.matrices import Matrix
+from edgellm.backends.mlx.matrices import SEVERAL, Matrix
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported
@@ -52,12 +52,15 @@ class Part:
 
 
 class Walk:
-    """A graph with its weights. Nothing of a step is kept here but traces."""
+    """A graph with its weights. Nothing of a step is kept here but traces. `several`: tokens from which on a step is computed as it
+    is begun, not by MLX later.
+    """
 
     def __init__(
         self, graph: Graph, store: WeightStore, weights: MlxWeights, layout: MemoryLayout, *, kv_type: str, widen: bool, trace: bool
     ) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
+        self.several = min((matrix.several for matrix in weights.matrices.values()), default=SEVERAL)
         self._traces: dict[StepShape, Callable[..., Any]] = {}
         self._layers = [_layer(graph, state, layout, kv_type) for state in range(len(graph.states))]
         self._tables = {
@@ -197,8 +200,9 @@ class Walk:
     ) -> list[Any]:  # Any: arrays, and None where nobody wants a value
         """The values of all nodes. Those of a single token are begun by MLX while the next ones are added."""
         patches = None if batch is None else batch.patches
-        begins = batch is not None and len(batch.tokens) == 1
-        own = [self._inputs(shape, arrays, one, common, patches) for (shape, _, arrays), one in zip(parts, held, strict=True)]
+        here = batch is not None and self._widen and len(batch.tokens) >= self.several
+        begins = batch is not None and len(batch.tokens) == 1 and not here
+        own = [self._inputs(shape, arrays, one, common, patches, here) for (shape, _, arrays), one in zip(parts, held, strict=True)]
         rows = _Rows([shape for shape, _, _ in parts])
         step = own[0] if len(own) == 1 else replace(own[0], output_rows=None if rows.all_wanted else common["output_rows"])
         done: list[Any] = []
@@ -208,7 +212,7 @@ class Walk:
                 continue
             x = [done[value] for value in node.inputs]
             if len(own) == 1 or not _takes_one(node):
-                done.append(OPS[node.op](self._weights, step, node, x))
+                done.append(_on_device([OPS[node.op](self._weights, step, node, x)]))
                 if DECLARED[node.op].effect != "read":
                     continue
                 if batch is not None and patches is not None:
@@ -216,16 +220,29 @@ class Walk:
                 elif begins:
                     mx.async_eval(done[-1])
                 continue
+            if here and DECLARED[node.op].effect in ("write", "read"):
+                kept = [inputs.held[cast(int, node.attrs["state"])] for inputs in own]
+                begun = [value for value in done[-8:] if value is not None]  # queries before their keys are stored
+                mx.eval(
+                    x, begun, [(layer.keys, layer.values) for layer in kept]
+                )  # at once, not for one conversation after the other
+                x = [np.asarray(value) for value in x]
             found = []
             for index, inputs in enumerate(own):
                 if node.rows != "R" or inputs.shape.n_outputs:
                     mine = [a[rows.of(self._graph.nodes[value].rows, index)] for a, value in zip(x, node.inputs, strict=True)]
                     found.append(OPS[node.op](self._weights, inputs, node, mine))
-            done.append(None if found[0] is None else mx.concatenate(found))
+            done.append(_on_device(found))
         return done
 
     def _inputs(
-        self, shape: StepShape, arrays: dict[str, Any], held: list[Held], common: dict[str, Any], patches: Patches | None
+        self,
+        shape: StepShape,
+        arrays: dict[str, Any],
+        held: list[Held],
+        common: dict[str, Any],
+        patches: Patches | None,
+        here: bool,
     ) -> Inputs:
         masks = iter(arrays["masks"])
         return Inputs(
@@ -244,7 +261,17 @@ class Walk:
             states_after=arrays["states_after"],
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
+            here=here,
         )
+
+
+def _on_device(parts: list[Any]) -> Any:
+    """A value of rows by conversation, some of which NumPy may have; None where there is none."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return mx.array(np.concatenate(parts))
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    return mx.concatenate([mx.array(part) if isinstance(part, np.ndarray) else part for part in parts])
 
 
 def _pause(batch: StepBatch, share: float, value: Array, stop: Callable[[], bool]) -> None:

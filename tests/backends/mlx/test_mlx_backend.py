@@ -157,7 +157,9 @@ def test_many_rows_of_experts_get_the_products_of_each(quant: str) -> None:
 
 @pytest.mark.parametrize("group", [32, 64, 128])
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-def test_several_rows_of_groups_as_folders_have_them(bits: int, group: int) -> None:
+def test_several_rows_of_groups_as_folders_have_them(bits: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_products, "SMALL", 384 * 21)  # as for large matrices: a thread each for 7 rows
+    monkeypatch.setattr(device, "cores", lambda: 3)
     rng = np.random.default_rng(bits)
     w, x = (rng.standard_normal((n, 384)).astype(np.float32) for n in (21, 3))
     for dtype in (mx.float32, mx.float16, mx.bfloat16):
@@ -393,8 +395,10 @@ def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
     assert mx.get_active_memory() == before and mx.get_cache_memory() == 0
 
 
-def test_threads_end_with_the_last_model(tmp_path: Path) -> None:
-    """Without one the products of several rows need none."""
+def test_threads_end_with_the_last_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, products need none."""
+    monkeypatch.setattr(cpu_products, "SMALL", 1)
+    monkeypatch.setattr(device, "cores", lambda: 3)
 
     def threads() -> list[threading.Thread]:
         return [each for each in threading.enumerate() if each.name.startswith("edgellm-mlx")]
@@ -405,7 +409,7 @@ def test_threads_end_with_the_last_model(tmp_path: Path) -> None:
         assert while_open and all(map(threading.Thread.is_alive, while_open))
     for thread in while_open:
         thread.join(10)
-    test_several_rows_of_groups_as_folders_have_them(4, 32)
+    test_several_rows_of_groups_as_folders_have_them(4, 32, monkeypatch)
     assert not threads()
 
 

@@ -124,10 +124,10 @@ def test_other_chains_are_the_samplers_alone(options: dict[str, Any]) -> None:
     assert Sampler(SamplingOptions(**options), n_vocab=500, context=64).choice() is None
 
 
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    """A model whose token embeddings are its output matrix, in a type whose scales are rounded on the device."""
-    path = tiny_model(tmp_path_factory.mktemp("tied") / "m.gguf", "gemma2", "Q4_K", tokenizer="bpe")
+@pytest.fixture
+def tied(mlx_products: None, tmp_path: Path) -> Iterator[edgellm.Model]:
+    """A model whose token embeddings are its output matrix, in a type whose scales are rounded on the device; steps as on a GPU."""
+    path = tiny_model(tmp_path / "m.gguf", "gemma2", "Q4_K", tokenizer="bpe")
     with edgellm.load(path, backend="mlx", context=32, parallel=2) as model:
         yield model
 
@@ -153,6 +153,7 @@ def test_steps_are_begun_before_their_token_is_known(tied: edgellm.Model, monkey
     assert tied.generate(PROMPT, **options).token_ids == found
 
 
+@pytest.mark.usefixtures("mlx_products")
 @pytest.mark.parametrize("arch", ["lfm2", "qwen35", "mamba", "rwkv7", "falcon-h1"])
 def test_wrong_guesses_leave_recurrent_states_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str) -> None:
     """Every second guess is wrong; conversations go on as without guesses, past the context too."""

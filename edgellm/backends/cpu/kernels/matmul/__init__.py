@@ -13,6 +13,8 @@ tiles of 16 columns             panel.py: rows unpacked once into a panel; panel
                                 quants, one dot product a block instead of two (VNNI, dotprod)
 interleaved rows                matmul_interleaved: interleaved.py, a lane per row; prefetched on Zen 5 only, 1.1 to 1.5 times as
                                 fast there, while a Zen 4 takes up to twice as long with it (../prefetch.py)
+MLX's quants, for its CPU build affine_rows: up to 16 columns in f32, tiles of eight sums, weights decoded in registers; of more
+                                BLAS is faster
 an adapter's factors            low_rank: 16-column products took 6 times as long
 a matrix for each head          heads: calls `matmul` head by head
 

@@ -8,6 +8,6 @@ panel_rows.py       sixteen rows opened at once for a panel (AVX-512 VNNI): half
 row_words.py        where the words of such rows lie: as in the file, or interleaved in memory
 repack              rows interleaved whose bits change places (Q3_K and others), faster than by NumPy
 embed               rows of embedding tables, every type; embed_interleaved of interleaved tables
-affine.py           whole groups of MLX's quants as float32, for products on MLX's CPU build
+affine.py           whole groups of MLX's quants as float32, for products of many rows on MLX's CPU build
 tables.py           constant tables in object code
 """

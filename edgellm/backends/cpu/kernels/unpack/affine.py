@@ -9,17 +9,16 @@ from numba import types
 
 from edgellm.backends.cpu.affine import DECODE
 from edgellm.backends.cpu.simd import Isa, KernelFunction
-from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 i64, f32, void = types.int64, types.float32, types.void
-PIECES = {4: I32, 2: I16, 1: I8}  # bytes that eight codes are loaded by: none that are not theirs
 
 
 def build(variant: str, isa: Isa) -> KernelFunction:
     bits, load_f32 = int(variant), isa.load_f32
     arguments = DECODE.reader(isa, "quants steps lows out groups octets")
-    octet = isa.make("octet", void, (i64, f32, f32, i64), partial(_octet, bits))
+    octet = isa.make("octet", void, (i64, f32, f32, i64), partial(_store_octet, bits))
 
     def affine(op, ith, nth):
         quants, steps, lows, out, groups, octets = arguments(op)
@@ -31,17 +30,25 @@ def build(variant: str, isa: Isa) -> KernelFunction:
     return affine
 
 
-def _octet(bits: int, e: Generic, address: Any, step: Any, low: Any, out: Any) -> None:
-    """Eight weights from `bits` bytes."""
-    b, at, wide, word = e.b, 0, I32 if bits <= 4 else I64, None
-    for size, kind in PIECES.items():
-        if bits & size or (size == 4 and bits == 8):
-            for _ in range(2 if bits == 8 else 1):
-                part = e.load(kind, address, at)
-                part = part if kind is wide else b.zext(part, wide)
-                word = part if word is None else b.or_(word, b.shl(part, wide(8 * at)))
-                at += size
-    codes = b.lshr(e.splat(word), e.constant(vector(wide, 8), [bits * k for k in range(8)]))
-    codes = codes if wide is I32 else b.trunc(codes, V8I)
-    numbers = b.uitofp(b.and_(codes, e.constant(V8I, (1 << bits) - 1)), V8F)
-    e.store(e.fma(numbers, e.splat(step), e.splat(low)), out)
+def _store_octet(bits: int, e: Generic, address: Any, step: Any, low: Any, out: Any) -> None:
+    e.store(octet(e, bits, address, e.splat(step), e.splat(low)), out)
+
+
+def octet(e: Generic, bits: int, address: Any, step: Any, low: Any) -> Any:
+    """Eight weights from `bits` bytes, in lanes; so are step and low."""
+    return e.fma(e.b.uitofp(_codes(e, bits, address), V8F), step, low)
+
+
+def _codes(e: Generic, bits: int, address: Any) -> Any:
+    b = e.b
+    if bits == 8:
+        return b.zext(e.load(vector(I8, 8), address), V8I)
+    if bits > 4:  # four codes each from the first and the last four bytes
+        words = e.join(e.splat(e.load(I32, address), 4), e.splat(e.load(I32, address, bits - 4), 4))
+        shifts = [bits * k - (8 * (bits - 4) if k > 3 else 0) for k in range(8)]
+    else:
+        word = e.load(I32, address) if bits == 4 else b.zext(e.load(I16, address), I32)
+        if bits == 3:
+            word = b.or_(word, b.shl(b.zext(e.load(I8, address, 2), I32), I32(16)))
+        words, shifts = e.splat(word), [bits * k for k in range(8)]
+    return b.and_(b.lshr(words, e.constant(V8I, shifts)), e.constant(V8I, (1 << bits) - 1))
