@@ -175,7 +175,7 @@ def test_a_folder_of_mlx_vlm_writes_text_and_says_what_images_need(tmp_path: Pat
     write_safetensors(both / "model.safetensors", renamed | tower)
     with edgellm.load(text, backend="cpu", threads=1) as one, edgellm.load(both, backend="cpu", threads=1) as other:
         assert np.array_equal(one.logits([1, 2, 3]), other.logits([1, 2, 3]))
-        with pytest.raises(OptionError, match=r"takes no images: .* edgellm convert .* --mmproj, or give mmproj=FILE"):
+        with pytest.raises(OptionError, match=r"takes no images: .* edgellm convert .* --mmproj, or give mmproj='FILE'"):
             other.embed_image(np.zeros((64, 64, 3), np.uint8))
 
 
