@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 CACHED = 1 << 18  # weights decoded at a time by a thread: a MiB, which stays in its core's cache
 FEW = 16  # rows up to which no decoded weight is stored; of more NumPy's products are faster
-SMALL = 1 << 20  # products for each thread, at least: fewer take less time than another thread needs to wake
+SMALL = 1 << 21  # products for each thread, at least: fewer take less time than another thread needs to wake
 _room = threading.local()
 
 
