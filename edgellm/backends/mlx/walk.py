@@ -205,7 +205,7 @@ class Walk:
         own = [self._inputs(shape, arrays, one, common, patches, here) for (shape, _, arrays), one in zip(parts, held, strict=True)]
         rows = _Rows([shape for shape, _, _ in parts])
         step = own[0] if len(own) == 1 else replace(own[0], output_rows=None if rows.all_wanted else common["output_rows"])
-        done: list[Any] = []
+        done, evaluated = list[Any](), 0
         for node in self._graph.nodes:
             if node.rows == "R" and not rows.total["R"]:
                 done.append(None)
@@ -222,10 +222,8 @@ class Walk:
                 continue
             if here and DECLARED[node.op].effect in ("write", "read"):
                 kept = [inputs.held[cast(int, node.attrs["state"])] for inputs in own]
-                begun = [value for value in done[-8:] if value is not None]  # queries before their keys are stored
-                mx.eval(
-                    x, begun, [(layer.keys, layer.values) for layer in kept]
-                )  # at once, not for one conversation after the other
+                begun, evaluated = [value for value in done[evaluated:] if value is not None], len(done)
+                mx.eval(begun, [(layer.keys, layer.values) for layer in kept])  # of all conversations at once
                 x = [np.asarray(value) for value in x]
             found = []
             for index, inputs in enumerate(own):
